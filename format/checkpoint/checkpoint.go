@@ -1,0 +1,182 @@
+// Package checkpoint is the one model of a Gefen checkpoint, whatever its form
+// and container: parameters, groups, ranks, and the state of every shard as
+// tensors that stay on disk until they are read.
+package checkpoint
+
+import (
+	"gefenckpt/format/pickle"
+	"gefenckpt/format/tensor"
+	"gefenckpt/internal/fault"
+)
+
+// Form is what a checkpoint holds.
+type Form string
+
+// The forms.
+const (
+	Compact Form = "compact" // N rank-local payloads
+	Dense   Form = "dense"   // GefenDCPState's fp32 slots
+	Native  Form = "native"  // one process, or GefenMuon's global states
+	Mixed   Form = "mixed"   // a Hybrid whose halves differ
+)
+
+// Container is how a checkpoint lies on disk.
+type Container string
+
+// The containers.
+const (
+	TorchFile Container = "torch.save"
+	Directory Container = "dcp"
+)
+
+// Layout is how the keys of a compact or native torch.save file are arranged.
+type Layout string
+
+// The layouts.
+const (
+	Nested Layout = "nested" // get_optimizer_state_dict: state and param_groups keyed by FQN
+	Flat   Layout = "flat"   // flatten_optimizer_state_dict=True: state.<fqn>.<key>
+	Raw    Layout = "raw"    // optimizer.state_dict(): integer parameter ids
+)
+
+// Optimizer is which class wrote the state.
+type Optimizer string
+
+// The optimizers.
+const (
+	Gefen  Optimizer = "gefen"
+	Muon   Optimizer = "muon"
+	Hybrid Optimizer = "hybrid"
+)
+
+// Checkpoint is an opened checkpoint: metadata in memory, state on disk.
+// Close releases its files.
+type Checkpoint struct {
+	Path      string
+	Form      Form
+	Container Container
+	Layout    Layout
+	Optimizer Optimizer
+	Key       []string // where the optimizer's state sits in Root
+
+	// World is the number of ranks: of payloads, or of the chunks per slot of a
+	// dense directory; 0 for native, where the number means nothing.
+	World         int
+	GlobalStep    int64
+	Deterministic *bool // nil where the file does not say
+	Mesh          *Mesh // nil for native and dense
+	Groups        []Group
+	Params        []Param // group by group; the order of signatures and slots
+	Ranks         []Rank  // compact: one per rank; native: one; dense: none
+	Slots         []Slot  // dense: one per parameter; else none
+
+	// Root is the whole tree of the container, the optimizer's state included.
+	Root pickle.Value
+	// Unread lists files of a directory that nothing refers to.
+	Unread []string
+	// Faults are what keeps a real loader from accepting the checkpoint, and
+	// Warnings what it would accept but should not, in order of discovery.
+	Faults, Warnings []*fault.Error
+
+	// Closer releases the files; nil when there is nothing to release.
+	Closer interface{ Close() error }
+}
+
+// Close releases the files of the checkpoint.
+func (c *Checkpoint) Close() error {
+	if c.Closer == nil {
+		return nil
+	}
+	return c.Closer.Close()
+}
+
+// Mesh is the device mesh of a rank-local checkpoint.
+type Mesh struct {
+	DeviceType string
+	Shape      []int64
+	DimNames   []string
+	Ranks      []int64 // in mesh order: Ranks[coordinate] is a global rank
+}
+
+// Group is a parameter group. Options are its hyperparameters and unknown keys,
+// verbatim and in order, without params, param_names, param_names_synthesized
+// and _gefen_checkpoint_metadata.
+type Group struct {
+	Options                            *pickle.Dict
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	HasLR                              bool
+	Params                             []int // indices into Checkpoint.Params
+}
+
+// Placement says how a parameter lies on the mesh.
+type Placement struct {
+	Type string // "Shard", "Replicate", ...; "" for a plain tensor
+	Dim  int
+}
+
+// Param is one parameter of the optimizer.
+type Param struct {
+	Name        string // as the optimizer registered it: lower case
+	FQN         string // the outer key with the model's case; "" where the file has none
+	Group       int    // index into Groups
+	Index       int    // position within the group
+	Identifier  string // group_<g>_param_<i>_<name>; "" where the file has none
+	Shape       []int64
+	DType       string // torch.float32, ...; "" where the file has none
+	LocalDType  string
+	Placement   Placement
+	ShardedMode string // sharded_mode of a Muon group; "" for plain Gefen
+	Grad        bool   // requires_grad
+	Synthesized bool   // the name was invented by Gefen
+}
+
+// Sharded says whether the parameter is a DTensor.
+func (p *Param) Sharded() bool { return p.Placement.Type != "" }
+
+// Rank is what one rank's payload holds.
+type Rank struct {
+	GlobalRank int
+	Coordinate int            // position in the mesh: rows follow it, not GlobalRank
+	Codebook   *tensor.Tensor // float32 (256,); nil if the rank has no momentum
+	Shards     []Shard        // parallel to Checkpoint.Params
+	Payload    *tensor.Tensor // the payload's bytes; nil for native
+}
+
+// Shard is one rank's part of one parameter. Rows [Row, Row+LocalShape[0]) of
+// the parameter for Shard(0).
+type Shard struct {
+	LocalShape []int64
+	Row        int64
+	State      *State // nil where the parameter is fresh or the shard empty
+}
+
+// Absent is the value of a counter that the state does not have.
+const Absent = -1
+
+// State is the optimizer state of one shard with n elements: B = n/Period
+// blocks of Period consecutive elements, row-major.
+type State struct {
+	Period    int64
+	Step      int64
+	VmeanStep int64          // Absent in legacy files, or with a factored second moment
+	Index     *tensor.Tensor // uint8 (B, Period)
+	Magnitude *tensor.Tensor // float32 (B, 1)
+	Vmean     *tensor.Tensor // float32 (B, 1); nil when only factored
+
+	VRow, VCol   *tensor.Tensor // float32 (rows,), (cols,); nil when not factored
+	FactoredStep int64
+
+	NormuonV    *tensor.Tensor // float32 (rows, 1); nil without NorMuon
+	NormuonStep int64
+
+	Extra *pickle.Dict // keys that no optimizer is known to write, verbatim; nil if none
+}
+
+// Slot is the dense state of one parameter: float32 tensors of the parameter's
+// shape, momentum = codebook[index]*magnitude and second moment = vmean of the
+// block. Its chunks show who wrote what.
+type Slot struct {
+	Initialized            bool
+	Step, VmeanStep        int64
+	Momentum, SecondMoment *tensor.Tensor
+}

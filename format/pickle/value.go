@@ -1,0 +1,86 @@
+// Package pickle reads and writes Python pickles, protocols 2 to 5, without
+// ever calling anything: classes and functions become inert [Global] records,
+// and what Python would build by calling them becomes an [Object].
+package pickle
+
+// Value is a Python object as inert Go data:
+//
+//	None               nil
+//	bool               bool
+//	int                int64, or *big.Int beyond 64 bits
+//	float              float64
+//	str                string
+//	bytes, bytearray   Bytes, *ByteArray
+//	tuple              *Tuple
+//	list               *List
+//	dict               *Dict
+//	set, frozenset     *Set
+//	class or function  *Global
+//	other instances    *Object
+//	persistent id      *Persistent, or what the Persistent hook made of it
+//
+// Pointers keep identity: what Python shared is shared, so a value can be a
+// graph with cycles, and a small pickle can hold exponentially many paths. Walk
+// it with a visited set or a bound.
+type Value = any
+
+// Bytes is a Python bytes object.
+type Bytes []byte
+
+// ByteArray is a Python bytearray.
+type ByteArray struct{ Data []byte }
+
+// Tuple is a Python tuple.
+type Tuple struct{ Items []Value }
+
+// List is a Python list.
+type List struct{ Items []Value }
+
+// Set is a Python set or frozenset, in the order of the pickle.
+type Set struct {
+	Items  []Value
+	Frozen bool
+}
+
+// Pair is one entry of a dict.
+type Pair struct{ Key, Value Value }
+
+// Dict is a Python dict in insertion order. Keys are whatever the pickle holds.
+type Dict struct {
+	Pairs []Pair
+	// index maps string and int64 keys to positions in Pairs; built by Get when
+	// the dict is large, and dropped when Pairs may have changed.
+	index map[Value]int
+}
+
+// Global is a reference to a class or function by name. Nothing is imported.
+type Global struct {
+	Module, Name string
+	Offset       int64 // of the opcode, in bytes from the start of the pickle
+}
+
+// Object is what Python would have made by calling Class with Args (New: by
+// Class.__new__, opcode NEWOBJ; otherwise REDUCE), then setting State (BUILD),
+// and appending Items or setting Pairs.
+type Object struct {
+	Class    *Global
+	Args     *Tuple
+	State    Value // of BUILD, or what the Build hook put there
+	Extra    *Extra
+	Offset   int64 // of the opcode that made it
+	New      bool
+	HasState bool
+}
+
+// Extra is what APPENDS and SETITEMS added to an Object (an OrderedDict or a
+// list subclass, say).
+type Extra struct {
+	Items []Value
+	Pairs []Pair
+}
+
+// Persistent is a persistent id that no hook resolved.
+type Persistent struct {
+	ID     Value
+	Offset int64
+}

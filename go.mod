@@ -1,0 +1,3 @@
+module gefenckpt
+
+go 1.26
