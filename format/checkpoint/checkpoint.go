@@ -4,6 +4,8 @@
 package checkpoint
 
 import (
+	"slices"
+
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
 	"gefenckpt/internal/fault"
@@ -69,6 +71,9 @@ type Checkpoint struct {
 	Params        []Param // group by group; the order of signatures and slots
 	Ranks         []Rank  // compact: one per rank; native: one; dense: none
 	Slots         []Slot  // dense: one per parameter; else none
+	// Halves are the two optimizers of a Hybrid; the fields from World to Slots
+	// are then empty, but for GlobalStep.
+	Halves []Half
 
 	// Root is the whole tree of the container, the optimizer's state included.
 	Root pickle.Value
@@ -88,6 +93,12 @@ func (c *Checkpoint) Close() error {
 		return nil
 	}
 	return c.Closer.Close()
+}
+
+// Half is one optimizer of a Hybrid, a checkpoint of its own in the same file.
+type Half struct {
+	Name       string // "muon" or "backup"
+	Checkpoint *Checkpoint
 }
 
 // Mesh is the device mesh of a rank-local checkpoint.
@@ -170,6 +181,12 @@ type State struct {
 	NormuonStep int64
 
 	Extra *pickle.Dict // keys that no optimizer is known to write, verbatim; nil if none
+}
+
+// Tensors are the tensors of the state, in the order in which Gefen writes them.
+func (s *State) Tensors() []*tensor.Tensor {
+	all := []*tensor.Tensor{s.Index, s.Magnitude, s.Vmean, s.VRow, s.VCol, s.NormuonV}
+	return slices.DeleteFunc(all, func(t *tensor.Tensor) bool { return t == nil })
 }
 
 // Slot is the dense state of one parameter: float32 tensors of the parameter's
