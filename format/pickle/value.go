@@ -21,7 +21,8 @@ package pickle
 //
 // Pointers keep identity: what Python shared is shared, so a value can be a
 // graph with cycles, and a small pickle can hold exponentially many paths. Walk
-// it with a visited set or a bound.
+// it with a visited set or a bound. Its depth is bounded (see [Limits]), cycles
+// aside.
 type Value = any
 
 // Bytes is a Python bytes object.
@@ -31,26 +32,33 @@ type Bytes []byte
 type ByteArray struct{ Data []byte }
 
 // Tuple is a Python tuple.
-type Tuple struct{ Items []Value }
+type Tuple struct {
+	Items []Value
+	nesting
+}
 
 // List is a Python list.
-type List struct{ Items []Value }
+type List struct {
+	Items []Value
+	nesting
+}
 
 // Set is a Python set or frozenset, in the order of the pickle.
 type Set struct {
-	Items  []Value
+	Items []Value
+	nesting
 	Frozen bool
 }
 
 // Pair is one entry of a dict.
 type Pair struct{ Key, Value Value }
 
-// Dict is a Python dict in insertion order. Keys are whatever the pickle holds.
+// Dict is a Python dict in insertion order. Keys are whatever the pickle holds;
+// no two are equal strings or integers.
 type Dict struct {
 	Pairs []Pair
-	// index maps string and int64 keys to positions in Pairs; built by Get when
-	// the dict is large, and dropped when Pairs may have changed.
-	index map[Value]int
+	index map[Value]int // of string and int64 keys in Pairs, built when it pays
+	nesting
 }
 
 // Global is a reference to a class or function by name. Nothing is imported.
@@ -63,11 +71,12 @@ type Global struct {
 // Class.__new__, opcode NEWOBJ; otherwise REDUCE), then setting State (BUILD),
 // and appending Items or setting Pairs.
 type Object struct {
-	Class    *Global
-	Args     *Tuple
-	State    Value // of BUILD, or what the Build hook put there
-	Extra    *Extra
-	Offset   int64 // of the opcode that made it
+	Class  *Global
+	Args   *Tuple
+	State  Value  // of BUILD, or what the Build hook put there
+	Extra  *Extra // nil when nothing was added
+	Offset int64  // of the opcode that made it
+	nesting
 	New      bool
 	HasState bool
 }
@@ -84,3 +93,15 @@ type Persistent struct {
 	ID     Value
 	Offset int64
 }
+
+// nesting is how deep a container's contents go, as far as it is known while
+// decoding, and whether it stands in another container already.
+type nesting struct {
+	depth  int32
+	placed bool
+}
+
+func (n *nesting) at() *nesting { return n }
+
+// nested is any container.
+type nested interface{ at() *nesting }

@@ -1,0 +1,146 @@
+package pickle
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// smallDict is how many entries are searched one by one.
+const smallDict = 8
+
+// Len is the number of entries.
+func (d *Dict) Len() int { return len(d.Pairs) }
+
+// Get returns the value under a string key.
+func (d *Dict) Get(key string) (Value, bool) { return d.get(key) }
+
+// GetInt returns the value under an integer key.
+func (d *Dict) GetInt(key int64) (Value, bool) { return d.get(key) }
+
+func (d *Dict) get(key Value) (Value, bool) {
+	if i := d.find(key); i >= 0 {
+		return d.Pairs[i].Value, true
+	}
+	return nil, false
+}
+
+// Set puts value under a string or int64 key: in place where the key exists, at
+// the end otherwise.
+func (d *Dict) Set(key, value Value) {
+	if i := d.find(key); i >= 0 {
+		d.Pairs[i].Value = value
+		return
+	}
+	d.Pairs = append(d.Pairs, Pair{key, value})
+	if d.index != nil {
+		d.index[key] = len(d.Pairs) - 1
+	}
+}
+
+// Delete removes a string or int64 key and says whether it was there.
+func (d *Dict) Delete(key Value) bool {
+	i := d.find(key)
+	if i < 0 {
+		return false
+	}
+	d.Pairs = slices.Delete(d.Pairs, i, i+1)
+	d.index = nil
+	return true
+}
+
+// find is the position of a key, or -1.
+func (d *Dict) find(key Value) int {
+	if len(d.Pairs) <= smallDict {
+		return slices.IndexFunc(d.Pairs, func(p Pair) bool { return sameKey(p.Key, key) })
+	}
+	if len(d.index) == 0 {
+		d.index = make(map[Value]int, len(d.Pairs))
+		for i, p := range d.Pairs {
+			if hashable(p.Key) {
+				d.index[p.Key] = i
+			}
+		}
+	}
+	if i, ok := d.index[key]; ok {
+		return i
+	}
+	return -1
+}
+
+// hashable says whether keys of this kind are looked up and compared.
+func hashable(key Value) bool {
+	switch key.(type) {
+	case string, int64:
+		return true
+	}
+	return false
+}
+
+func sameKey(a, b Value) bool { return hashable(a) && hashable(b) && a == b }
+
+// keySeed hashes keys to find those that stand twice.
+var keySeed = maphash.MakeSeed()
+
+// duplicate finds a string or integer key that stands twice, by sorting hashes:
+// a map of a million keys would cost more memory than the dict.
+func (d *Dict) duplicate() (Value, bool) {
+	type hashed struct {
+		hash uint64
+		at   int
+	}
+	all := make([]hashed, 0, len(d.Pairs))
+	for i, p := range d.Pairs {
+		if hashable(p.Key) {
+			all = append(all, hashed{maphash.Comparable(keySeed, p.Key), i})
+		}
+	}
+	slices.SortFunc(all, func(a, b hashed) int {
+		switch {
+		case a.hash < b.hash:
+			return -1
+		case a.hash > b.hash:
+			return 1
+		}
+		return 0
+	})
+	for i := 1; i < len(all); i++ {
+		for j := i - 1; j >= 0 && all[j].hash == all[i].hash; j-- {
+			if key := d.Pairs[all[i].at].Key; sameKey(key, d.Pairs[all[j].at].Key) {
+				return key, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// NewDict is a dict of alternating keys and values.
+func NewDict(items ...Value) *Dict {
+	d := &Dict{Pairs: make([]Pair, 0, len(items)/2)}
+	for i := 0; i+1 < len(items); i += 2 {
+		d.Pairs = append(d.Pairs, Pair{items[i], items[i+1]})
+	}
+	return d
+}
+
+// NewList is a list of items.
+func NewList(items ...Value) *List { return &List{Items: items} }
+
+// NewTuple is a tuple of items.
+func NewTuple(items ...Value) *Tuple { return &Tuple{Items: items} }
+
+// IntList is a list of integers.
+func IntList(n []int64) *List { return &List{Items: values(n)} }
+
+// IntTuple is a tuple of integers.
+func IntTuple(n []int64) *Tuple { return &Tuple{Items: values(n)} }
+
+// StringList is a list of strings.
+func StringList(s []string) *List { return &List{Items: values(s)} }
+
+func values[T any](s []T) []Value {
+	out := make([]Value, len(s))
+	for i, v := range s {
+		out[i] = v
+	}
+	return out
+}
