@@ -26,13 +26,7 @@ func Whole(shape []int64, s Storage) Chunk {
 }
 
 // Memory is a Storage in memory.
-type Memory []byte
-
-// ReadAt implements io.ReaderAt.
-func (m Memory) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(m).ReadAt(p, off) }
-
-// Size is in bytes.
-func (m Memory) Size() int64 { return int64(len(m)) }
+func Memory(data []byte) Storage { return bytes.NewReader(data) }
 
 // Section is the part [Off, Off+N) of something larger.
 type Section struct {
