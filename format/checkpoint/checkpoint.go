@@ -4,6 +4,7 @@
 package checkpoint
 
 import (
+	"fmt"
 	"slices"
 
 	"gefenckpt/format/pickle"
@@ -109,20 +110,34 @@ type Mesh struct {
 	Ranks      []int64 // in mesh order: Ranks[coordinate] is a global rank
 }
 
-// Group is a parameter group. Options are its hyperparameters and unknown keys,
-// verbatim and in order, without params, param_names, param_names_synthesized
-// and _gefen_checkpoint_metadata.
+// Group is a parameter group. Fields is the group's dict as it was read, without
+// params and _gefen_checkpoint_metadata: hyperparameters, param_names and
+// unknown keys, verbatim and in order.
 type Group struct {
-	Options                            *pickle.Dict
+	Fields                             *pickle.Dict
 	LR, Beta1, Beta2, Eps, WeightDecay float64
-	HasLR                              bool
 	Params                             []int // indices into Checkpoint.Params
 }
 
 // Placement says how a parameter lies on the mesh.
 type Placement struct {
-	Type string // "Shard", "Replicate", ...; "" for a plain tensor
-	Dim  int
+	Type   string // "Shard" or "Replicate"; "" for a plain tensor
+	Dim    int
+	Module string // where Python finds the class
+}
+
+// Rows says whether the ranks hold consecutive rows: Shard(0).
+func (p Placement) Rows() bool { return p.Type == "Shard" && p.Dim == 0 }
+
+// String is the placement as Python prints it.
+func (p Placement) String() string {
+	switch p.Type {
+	case "":
+		return "not sharded"
+	case "Shard":
+		return fmt.Sprintf("Shard(%d)", p.Dim)
+	}
+	return p.Type + "()"
 }
 
 // Param is one parameter of the optimizer.
@@ -197,3 +212,6 @@ type Slot struct {
 	Step, VmeanStep        int64
 	Momentum, SecondMoment *tensor.Tensor
 }
+
+// PlacementModule is where torch keeps the placement classes.
+const PlacementModule = "torch.distributed.tensor.placement_types"

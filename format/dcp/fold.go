@@ -84,7 +84,10 @@ func (f *folder) build(o *pickle.Object) error {
 	}
 	state, err := fold(f, o)
 	if err != nil {
-		return fault.Of(err).At(o.Offset)
+		return err
+	}
+	if dict, ok := o.State.(*pickle.Dict); ok {
+		dict.Pairs = nil // the memo keeps the dict, and a million are many
 	}
 	o.State = state
 	return nil

@@ -128,13 +128,3 @@ func volume(shape []int64) int64 {
 	}
 	return n
 }
-
-// origin says whether an offset is all zeros.
-func origin(offset []int64) bool {
-	for _, o := range offset {
-		if o != 0 {
-			return false
-		}
-	}
-	return true
-}

@@ -6,7 +6,7 @@ import (
 )
 
 // Equal says whether two values are the same data: types must agree (1 is not
-// True, a tuple no list), dicts are compared in order, floats by their bits. It
+// True, a tuple no list), dicts may differ in order, floats go by their bits. It
 // is linear on shared graphs and ends on cycles. Values of other packages are
 // equal when they are identical.
 func Equal(a, b Value) bool { return equal(a, b, map[[2]Value]bool{}) }
@@ -48,7 +48,7 @@ func equal(a, b Value, seen map[[2]Value]bool) bool {
 		return ok && a.Frozen == b.Frozen && equalItems(a.Items, b.Items, seen)
 	case *Dict:
 		b, ok := b.(*Dict)
-		return ok && equalPairs(a.Pairs, b.Pairs, seen)
+		return ok && equalDicts(a, b, seen)
 	case *Global:
 		b, ok := b.(*Global)
 		return ok && a.Module == b.Module && a.Name == b.Name
@@ -95,6 +95,28 @@ func equalPairs(a, b []Pair, seen map[[2]Value]bool) bool {
 	}
 	for i := range a {
 		if !equal(a[i].Key, b[i].Key, seen) || !equal(a[i].Value, b[i].Value, seen) {
+			return false
+		}
+	}
+	return true
+}
+
+// equalDicts compares entry by entry; keys that stand elsewhere in b are looked
+// up.
+func equalDicts(a, b *Dict, seen map[[2]Value]bool) bool {
+	if len(a.Pairs) != len(b.Pairs) {
+		return false
+	}
+	for i, p := range a.Pairs {
+		other := b.Pairs[i]
+		if hashable(p.Key) && !sameKey(p.Key, other.Key) {
+			j := b.find(p.Key)
+			if j < 0 {
+				return false
+			}
+			other = b.Pairs[j]
+		}
+		if !equal(p.Key, other.Key, seen) || !equal(p.Value, other.Value, seen) {
 			return false
 		}
 	}

@@ -163,3 +163,33 @@ func (s stored) WriteTo(w io.Writer) (int64, error) {
 	}
 	return written, nil
 }
+
+// AsStorage is the tensor's bytes, row-major, as something to read at an offset:
+// in place where they lie together, gathered otherwise. The tensor must have
+// elements of one byte.
+func (t *Tensor) AsStorage() Storage {
+	if len(t.Chunks) == 1 && t.Chunks[0].contiguous() {
+		c := t.Chunks[0]
+		return &Section{R: c.Storage, Off: c.Start * int64(t.DType.Size()), N: t.Bytes()}
+	}
+	return &gathered{t}
+}
+
+// gathered reads the bytes of a tensor that lie apart.
+type gathered struct{ t *Tensor }
+
+func (g *gathered) Size() int64 { return g.t.Bytes() }
+
+func (g *gathered) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off >= g.Size() {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), g.Size()-off)
+	if err := g.t.ReadAt(p[:n], off); err != nil {
+		return 0, err
+	}
+	if n < int64(len(p)) {
+		return int(n), io.EOF
+	}
+	return int(n), nil
+}

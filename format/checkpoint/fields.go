@@ -1,0 +1,162 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math"
+
+	"gefenckpt/format/pickle"
+	"gefenckpt/format/tensor"
+	"gefenckpt/format/tree"
+	"gefenckpt/internal/fault"
+)
+
+// The keys of one parameter's state, as every optimizer of Gefen-X writes them.
+const (
+	KeyName         = "name"
+	KeyPeriod       = "automatic_period"
+	KeyStep         = "step"
+	KeyIndex        = "m_codebook"
+	KeyMagnitude    = "m_magnitude"
+	KeyVmean        = "vmean"
+	KeyVmeanStep    = "vmean_step"
+	KeyVRow         = "v_row"
+	KeyVCol         = "v_col"
+	KeyFactoredStep = "factored_step"
+	KeyNormuonV     = "normuon_v"
+	KeyNormuonStep  = "normuon_step"
+)
+
+// ReadState reads the state dict of one parameter or shard. It returns nil for a
+// fresh one, which has a name alone. What is wrong with it, but for geometry
+// (see CheckState), is noted on c under item.
+func (c *Checkpoint) ReadState(d *pickle.Dict, item string) *State {
+	s := &State{Step: Absent, VmeanStep: Absent, FactoredStep: Absent, NormuonStep: Absent}
+	counters := map[string]*int64{KeyStep: &s.Step, KeyVmeanStep: &s.VmeanStep, KeyFactoredStep: &s.FactoredStep, KeyNormuonStep: &s.NormuonStep}
+	planes := map[string]**tensor.Tensor{KeyIndex: &s.Index, KeyMagnitude: &s.Magnitude, KeyVmean: &s.Vmean,
+		KeyVRow: &s.VRow, KeyVCol: &s.VCol, KeyNormuonV: &s.NormuonV}
+	found := false
+	for _, p := range d.Pairs {
+		key, ok := p.Key.(string)
+		at := fmt.Sprintf("%s.%v", item, p.Key)
+		value, err := tree.Resolve(p.Value)
+		if err != nil {
+			c.FaultErr(err, at)
+			continue
+		}
+		if key == KeyName && ok {
+			continue
+		}
+		found = true
+		switch {
+		case key == KeyPeriod:
+			if s.Period, ok = value.(int64); !ok || s.Period < 1 {
+				c.Fault(fault.Corrupt, at, "the period is %s, expected an integer of at least 1", tree.Describe(value))
+			}
+		case counters[key] != nil:
+			if n, err := Counter(value); err != nil {
+				c.FaultErr(err, at)
+			} else {
+				*counters[key] = n
+			}
+		case planes[key] != nil:
+			t, ok := value.(*tensor.Tensor)
+			if !ok {
+				c.Fault(fault.Corrupt, at, "%s, expected a tensor", tree.Describe(value))
+				continue
+			}
+			*planes[key] = t
+		default:
+			if s.Extra == nil {
+				s.Extra = &pickle.Dict{}
+			}
+			s.Extra.Set(p.Key, value)
+			c.Warn(at, "no optimizer of Gefen-X writes this key; it is carried along where the shard survives whole")
+		}
+	}
+	if !found {
+		return nil
+	}
+	return s
+}
+
+// Counter reads a step counter: an integer, or a tensor of one finite integral
+// element, as capturable=True writes it.
+func Counter(v pickle.Value) (int64, error) {
+	switch v := v.(type) {
+	case int64:
+		if v < 0 {
+			return 0, fault.New(fault.Corrupt, "the counter is %d, expected at least 0", v)
+		}
+		return v, nil
+	case *tensor.Tensor:
+		x, err := v.Scalar()
+		if err != nil {
+			return 0, err
+		}
+		if x < 0 || x != math.Trunc(x) || x > 1<<53 || v.DType == tensor.Bool {
+			return 0, fault.New(fault.Corrupt, "the counter is a %s tensor of %v, expected an integer of at least 0", v.DType, x)
+		}
+		return int64(x), nil
+	}
+	return 0, fault.New(fault.Corrupt, "the counter is %s, expected an integer", tree.Describe(v))
+}
+
+// Number reads a hyperparameter: a float, an integer, or a tensor of one element.
+func Number(v pickle.Value) (float64, error) {
+	v, err := tree.Resolve(v)
+	if err != nil {
+		return 0, err
+	}
+	switch v := v.(type) {
+	case float64:
+		return v, nil
+	case int64:
+		return float64(v), nil
+	case *tensor.Tensor:
+		return v.Scalar()
+	}
+	return 0, fault.New(fault.Corrupt, "%s, expected a number", tree.Describe(v))
+}
+
+// hyperparameters with the range that a loader demands.
+var hyperparameters = []struct {
+	key      string
+	field    func(*Group) *float64
+	ok       func(float64) bool
+	expected string
+}{
+	{"lr", func(g *Group) *float64 { return &g.LR }, nonNegative, "at least 0"},
+	{"beta1", func(g *Group) *float64 { return &g.Beta1 }, fraction, "within [0, 1)"},
+	{"beta2", func(g *Group) *float64 { return &g.Beta2 }, fraction, "within [0, 1)"},
+	{"eps", func(g *Group) *float64 { return &g.Eps }, func(x float64) bool { return x > 0 && !math.IsInf(x, 1) }, "above 0 and finite"},
+	{"weight_decay", func(g *Group) *float64 { return &g.WeightDecay }, nonNegative, "at least 0"},
+}
+
+func nonNegative(x float64) bool { return x >= 0 }
+func fraction(x float64) bool    { return x >= 0 && x < 1 }
+
+// ReadGroup reads the hyperparameters of a group (rules of section 7.4 of the
+// loader: ranges). A missing one is a fault only for lr, whose absence a loader
+// meets with a KeyError.
+func (c *Checkpoint) ReadGroup(fields *pickle.Dict, params []int, item string) Group {
+	g := Group{Fields: fields, Params: params}
+	for _, h := range hyperparameters {
+		v, ok := fields.Get(h.key)
+		if !ok {
+			if h.key == "lr" {
+				c.Fault(fault.Corrupt, item, "the group has no lr")
+			}
+			continue
+		}
+		x, err := Number(v)
+		if err != nil {
+			c.FaultErr(err, item+"."+h.key)
+			continue
+		}
+		if !h.ok(x) {
+			c.Fault(fault.Corrupt, item+"."+h.key, "%v, expected a number %s", x, h.expected)
+		}
+		*h.field(&g) = x
+	}
+	return g
+}
