@@ -166,6 +166,7 @@ type Rank struct {
 	Codebook   *tensor.Tensor // float32 (256,); nil if the rank has no momentum
 	Shards     []Shard        // parallel to Checkpoint.Params
 	Payload    *tensor.Tensor // the payload's bytes; nil for native
+	Verify     func() error   // completes the checksums of what was read of the payload; nil for native
 }
 
 // Shard is one rank's part of one parameter. Rows [Row, Row+LocalShape[0]) of
@@ -202,6 +203,26 @@ type State struct {
 func (s *State) Tensors() []*tensor.Tensor {
 	all := []*tensor.Tensor{s.Index, s.Magnitude, s.Vmean, s.VRow, s.VCol, s.NormuonV}
 	return slices.DeleteFunc(all, func(t *tensor.Tensor) bool { return t == nil })
+}
+
+// StateBytes is the size of parameter p's state over all ranks.
+func (c *Checkpoint) StateBytes(p int) int64 {
+	var n int64
+	for _, rank := range c.Ranks {
+		if p < len(rank.Shards) && rank.Shards[p].State != nil {
+			for _, t := range rank.Shards[p].State.Tensors() {
+				n += t.Bytes()
+			}
+		}
+	}
+	if p < len(c.Slots) {
+		for _, t := range []*tensor.Tensor{c.Slots[p].Momentum, c.Slots[p].SecondMoment} {
+			if t != nil {
+				n += t.Bytes()
+			}
+		}
+	}
+	return n
 }
 
 // Slot is the dense state of one parameter: float32 tensors of the parameter's

@@ -374,7 +374,7 @@ func (r *reader) payload(rank int, t *tensor.Tensor, item string) error {
 	if len(signature) != len(r.c.Params) {
 		return fault.New(fault.Corrupt, "%d parameters, other ranks have %d", len(signature), len(r.c.Params))
 	}
-	out := checkpoint.Rank{GlobalRank: rank, Coordinate: rank, Payload: t, Shards: make([]checkpoint.Shard, len(states))}
+	out := checkpoint.Rank{GlobalRank: rank, Coordinate: rank, Payload: t, Verify: a.Verify, Shards: make([]checkpoint.Shard, len(states))}
 	if book := first(d, "codebook"); book != nil {
 		var ok bool
 		if out.Codebook, ok = book.(*tensor.Tensor); !ok {

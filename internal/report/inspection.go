@@ -87,7 +87,7 @@ type Other struct {
 }
 
 // Inspect describes cp; only parameters whose name contains one of only are
-// listed, all of them when it is empty.
+// listed, all of them when it is empty. Its errors are the caller's to add.
 func Inspect(cp *checkpoint.Checkpoint, only []string) *Inspection {
 	r := &Inspection{
 		Envelope: NewEnvelope("inspect"),
@@ -97,7 +97,6 @@ func Inspect(cp *checkpoint.Checkpoint, only []string) *Inspection {
 		Parameters: []Parameter{}, Groups: []Group{}, Other: []Other{}, Unread: cp.Unread,
 	}
 	r.Warn(cp.Warnings...)
-	r.Fail(cp.Faults...)
 	if m := cp.Mesh; m != nil {
 		r.Mesh = &Mesh{m.DeviceType, m.Shape, append([]string{}, m.DimNames...), m.Ranks}
 	}
@@ -110,13 +109,13 @@ func Inspect(cp *checkpoint.Checkpoint, only []string) *Inspection {
 			n := elements(part.cp.Params[i].Shape)
 			r.ParametersTotal++
 			r.Elements += n
-			bytes += stateBytes(part.cp, i)
+			bytes += part.cp.StateBytes(i)
 			if p := parameter(part.cp, i, part.name); matches(p.Name, only) {
 				r.Parameters = append(r.Parameters, p)
 			}
 		}
 		for _, g := range part.cp.Groups {
-			r.Groups = append(r.Groups, Group{len(g.Params), options(g.Options)})
+			r.Groups = append(r.Groups, Group{len(g.Params), options(g.Fields)})
 		}
 	}
 	if r.Elements > 0 {
@@ -180,6 +179,9 @@ func parameter(cp *checkpoint.Checkpoint, i int, half string) Parameter {
 	}
 	if i < len(cp.Slots) {
 		slot := cp.Slots[i]
+		if slot.Momentum == nil {
+			return out
+		}
 		for rank, c := range slot.Momentum.Chunks {
 			shard := Shard{Rank: rank, Rows: rows(c.Shape)}
 			if slot.Initialized {
@@ -206,23 +208,6 @@ func counter(n int64) *int64 {
 	return &n
 }
 
-// stateBytes is the size of parameter i's state over all ranks.
-func stateBytes(cp *checkpoint.Checkpoint, i int) int64 {
-	var n int64
-	for _, rank := range cp.Ranks {
-		if i >= len(rank.Shards) || rank.Shards[i].State == nil {
-			continue
-		}
-		for _, t := range rank.Shards[i].State.Tensors() {
-			n += t.Bytes()
-		}
-	}
-	if i < len(cp.Slots) {
-		n += cp.Slots[i].Momentum.Bytes() + cp.Slots[i].SecondMoment.Bytes()
-	}
-	return n
-}
-
 // options turns hyperparameters into what JSON can hold.
 func options(d *pickle.Dict) map[string]any {
 	out := map[string]any{}
@@ -230,7 +215,9 @@ func options(d *pickle.Dict) map[string]any {
 		return out
 	}
 	for _, p := range d.Pairs {
-		out[fmt.Sprint(p.Key)] = tree.Plain(p.Value)
+		if p.Key != "param_names" && p.Key != "param_names_synthesized" {
+			out[fmt.Sprint(p.Key)] = tree.Plain(p.Value)
+		}
 	}
 	return out
 }
@@ -257,7 +244,7 @@ func (r *Inspection) WriteText(w io.Writer, params bool) error {
 	if r.Layout != "" {
 		form += ", " + r.Layout + " keys"
 	}
-	line("form", "%s, in a %s", form, container(r.Container))
+	line("form", "%s, in a %s", form, ContainerName(r.Container))
 	line("optimizer", "%s, under key %s", r.Optimizer, keyText(r.Key))
 	if r.World != nil {
 		line("world", "%d %s", *r.World, plural(*r.World, "rank"))
@@ -295,7 +282,8 @@ func (r *Inspection) WriteText(w io.Writer, params bool) error {
 
 var containers = map[string]string{string(checkpoint.TorchFile): "torch.save file", string(checkpoint.Directory): "DCP directory"}
 
-func container(c string) string {
+// ContainerName is a container in words.
+func ContainerName(c string) string {
 	if s, ok := containers[c]; ok {
 		return s
 	}

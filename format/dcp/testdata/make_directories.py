@@ -47,6 +47,8 @@ def tree(mesh=None, rank=0):
         "no_items": [],
         "plain_list": [1, [2, 3]],
         "mixed": [1, torch.full((2,), 4, dtype=torch.int32), {"a": 4}, [torch.zeros(0, 4)]],
+        "pair": (1, torch.tensor([1.0, 2.0])),
+        "dtype": torch.float16,
         "x" * 300: 1,
         "\u043a\u043b\u044e\u0447": torch.tensor([1.5]),
     }
@@ -120,7 +122,8 @@ def expectation(state, path=()):
     elif isinstance(state, torch.Tensor):
         t = whole(state).detach().contiguous()
         data = t.reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
-        yield {"path": path, "dtype": str(t.dtype)[6:], "shape": list(t.shape), "data": data.hex()}
+        yield {"path": path, "dtype": str(t.dtype)[6:], "shape": list(t.shape),
+               "data": data.hex() if len(data) < 1000 or any(data) else "zeros"}
     else:
         yield {"path": path, "value": plain(state)}
 
@@ -130,6 +133,10 @@ def descended(items):
 
 
 def plain(value):
+    if isinstance(value, torch.Tensor):
+        return {"tensor": value.numpy().tobytes().hex()}
+    if isinstance(value, torch.dtype):
+        return {"global": str(value)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, int) and abs(value) >= 2**53:
@@ -152,18 +159,18 @@ def save(state, out, planner=None, **options):
     expect(state, out)
 
 
-def ranks(rank, world, store, out, name):
+def ranks(rank, world, store, out):
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world)
     mesh = init_device_mesh("cpu", (world,))
     state = sharded(mesh, rank)
-    if name.startswith("threads"):
+    if out.startswith("threads"):
         save(state, out, thread_count=3)
-    elif name.startswith("many-files"):
+    elif out.startswith("many-files"):
         save(state, out, single_file_per_rank=False)
-    elif name.startswith("async"):
+    elif out.startswith("async"):
         dcp.async_save(state, checkpoint_id=out).result()
         expect(state, out)
-    elif name.startswith("rank-local"):
+    elif out.startswith("rank-local"):
         dcp.save(state, checkpoint_id=out, use_collectives=False)
         expect(state, out)
     else:
@@ -172,9 +179,9 @@ def ranks(rank, world, store, out, name):
     dist.destroy_process_group()
 
 
-def spawn(out, name, world):
+def spawn(name, world):
     with tempfile.TemporaryDirectory() as scratch:
-        mp.spawn(ranks, (world, os.path.join(scratch, "store"), os.path.join(out, name), name), nprocs=world)
+        mp.spawn(ranks, (world, os.path.join(scratch, "store"), name), nprocs=world)
 
 
 def small():
@@ -215,24 +222,24 @@ def main(out):
     out = os.path.join(out, "torch-" + RELEASE)
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
-    at = lambda name: os.path.join(out, name)
+    os.chdir(out)  # torch records the path, which should not be this machine's
 
-    save(tree(), at("tree"))
-    save(layouts(), at("layouts"))
-    save(dtypes(), at("dtypes"))
-    save(small(), at("small"))
+    save(tree(), "tree")
+    save(layouts(), "layouts")
+    save(dtypes(), "dtypes")
+    save(small(), "small")
     for world in (2, 4):
-        spawn(out, "sharded-%d" % world, world)
+        spawn("sharded-%d" % world, world)
     for name in ("threads-2", "many-files-2", "async-2"):
-        spawn(out, name, 2)
+        spawn(name, 2)
     if "use_collectives" in inspect.signature(dcp.save).parameters:
-        spawn(out, "rank-local-2", 2)
+        spawn("rank-local-2", 2)
 
     try:
         import zstandard  # noqa: F401
         from torch.distributed.checkpoint._extension import ZStandard
 
-        save(tree() | {"zeros": torch.zeros(50000)}, at("zstd"), _extensions=[ZStandard()])
+        save(tree() | {"zeros": torch.zeros(50000)}, "zstd", _extensions=[ZStandard()])
     except ImportError:
         pass
     try:
@@ -241,27 +248,27 @@ def main(out):
 
         state = {k: v for k, v in dtypes().items() if not k.startswith("complex") and "fnuz" not in k}
         state |= {"n": 5, "m": torch.arange(6.0).reshape(2, 3)}
-        save(state, at("safetensors"), serialization_format=SerializationFormat.SAFETENSORS)
-        save({"w": torch.arange(3.0)}, at("safetensors-1"), serialization_format=SerializationFormat.SAFETENSORS)
+        save(state, "safetensors", serialization_format=SerializationFormat.SAFETENSORS)
+        save({"w": torch.arange(3.0)}, "safetensors-1", serialization_format=SerializationFormat.SAFETENSORS)
     except ImportError:
         pass
 
     # Before 2.4 a dict without tensors was one item; and without flattening every
     # top-level value is one, with nothing to say where it stood.
     state = {"w": torch.arange(3.0), "optimizer": {"lr": 0.1, "groups": [{"a": 1}, {"b": [2]}]}}
-    save(state, at("unflattened"), planner=DefaultSavePlanner(flatten_state_dict=False))
-    shutil.copytree(at("unflattened"), at("old-flattening"))
-    rewrite(at("old-flattening"), 4,
+    save(state, "unflattened", planner=DefaultSavePlanner(flatten_state_dict=False))
+    shutil.copytree("unflattened", "old-flattening")
+    rewrite("old-flattening", 4,
             lambda m: setattr(m, "planner_data", {key: (key,) for key in m.state_dict_metadata}))
 
     five_parts()
     metadata = b"ctorch.distributed.checkpoint.metadata\n"
     sharded_metadata = b"ctorch.distributed._shard.sharded_tensor.metadata\n"
     for protocol in (2, 5):
-        save(small(), at("protocol-%d" % protocol))
-        rewrite(at("protocol-%d" % protocol), protocol)
-    save(small(), at("old-names"))
-    rewrite(at("old-names"), 2, old_names, [
+        save(small(), "protocol-%d" % protocol)
+        rewrite("protocol-%d" % protocol, protocol)
+    save(small(), "old-names")
+    rewrite("old-names", 2, old_names, [
         (metadata + b"TensorProperties\n", sharded_metadata + b"TensorProperties\n"),
         (metadata + b"_MEM_FORMAT_ENCODING\n", sharded_metadata + b"MEM_FORMAT_ENCODING\n"),
     ])

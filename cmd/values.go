@@ -1,0 +1,48 @@
+package cmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+)
+
+// choice is a flag whose value is one of a few words.
+type choice struct {
+	value   string
+	allowed []string
+}
+
+func newChoice(value string, allowed ...string) *choice { return &choice{value, allowed} }
+
+func (c *choice) String() string { return c.value }
+func (c *choice) Type() string   { return "word" }
+
+// Set takes one of the allowed words.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.allowed, s) {
+		return fmt.Errorf("%q is none of %s", s, strings.Join(c.allowed, ", "))
+	}
+	c.value = s
+	return nil
+}
+
+// byteSize is a flag whose value is a number of bytes: 256MiB, 1GB, 1048576.
+type byteSize struct{ n int64 }
+
+func (b *byteSize) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(b.n)), " ", "") }
+func (b *byteSize) Type() string   { return "size" }
+
+// Set parses a number with an optional unit.
+func (b *byteSize) Set(s string) error {
+	n, err := humanize.ParseBytes(s)
+	if err != nil {
+		return err
+	}
+	if n > 1<<62 {
+		return fmt.Errorf("%q is more than any memory", s)
+	}
+	b.n = int64(n)
+	return nil
+}

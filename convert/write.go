@@ -1,0 +1,107 @@
+package convert
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+
+	"gefenckpt/format/checkpoint"
+	"gefenckpt/internal/fault"
+	"gefenckpt/internal/fsx"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// write stages the target, file by file, and commits it with its manifest.
+func (j *job) write(ctx context.Context) error {
+	directory := j.o.Container == checkpoint.Directory
+	staging, err := fsx.Stage(fsx.OS{}, j.dst, fsx.Options{Directory: directory, Force: j.o.Force})
+	if err != nil {
+		return err
+	}
+	files := j.sink.files()
+	last := len(files) - 1
+	var done atomic.Int64
+	one := func(ctx context.Context, f sinkFile) error {
+		w, err := staging.Create(f.name)
+		if err != nil {
+			return err
+		}
+		pass := func(n int) {
+			if j.o.Progress != nil {
+				j.o.Progress(done.Add(int64(n)), j.result.BytesOut)
+			}
+		}
+		if err := f.write(&metered{ctx, w, pass}); err != nil {
+			w.Close()
+			return placed(err, j.source.Path, j.dst)
+		}
+		return w.Close()
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(max(j.o.Jobs, 1))
+	for _, f := range files[:last] {
+		group.Go(func() error { return one(gctx, f) })
+	}
+	sources, err := j.digestSources(gctx, group)
+	if err == nil {
+		err = group.Wait()
+	}
+	if err == nil {
+		err = one(ctx, files[last])
+	}
+	if err == nil {
+		err = j.verifySource()
+	}
+	if err == nil {
+		j.result.Files = written(staging.Files())
+		err = j.writeManifest(staging, sources, directory)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return errAbort(err, staging)
+	}
+	return staging.Commit()
+}
+
+// verifySource completes the checksums of what was read out of order.
+func (j *job) verifySource() error {
+	if v, ok := j.source.Closer.(interface{ Verify() error }); ok {
+		if err := v.Verify(); err != nil {
+			return fault.Within(err, j.source.Path, "")
+		}
+	}
+	for _, r := range j.source.Ranks {
+		if r.Verify == nil {
+			continue
+		}
+		if err := r.Verify(); err != nil {
+			return fault.Within(err, j.source.Path, "")
+		}
+	}
+	return nil
+}
+
+// placed names the source in an error that has no file: what fails while a
+// target is written is the reading of its source, unless the error says
+// otherwise.
+func placed(err error, src, dst string) error {
+	switch fault.KindOf(err) {
+	case fault.Corrupt, fault.Incomplete, fault.Unsupported:
+		return fault.Within(err, src, "")
+	}
+	return err
+}
+
+// manifestName is the manifest of a directory, and what is appended to the name
+// of a file for its.
+const manifestName = "gefenckpt.json"
+
+func (j *job) manifestFile(directory bool) string {
+	if directory {
+		return manifestName
+	}
+	return filepath.Base(j.dst) + "." + manifestName
+}
