@@ -162,5 +162,5 @@ func (d *Directory) inBlob(id itemID) (t *tensor.Tensor, err error) {
 		t, err = b.tensor(item.FQN, chunk)
 		return err
 	})
-	return t, err
+	return t, fault.Within(err, d.place(chunk.Place.File), "")
 }

@@ -55,8 +55,10 @@ const (
 	// of what it can recurse.
 	mostNested = 500
 	// mostNodes bounds the walk of a tree that shares its parts: flattened, it can
-	// be exponentially large.
-	mostNodes = 1 << 25
+	// be exponentially large. A million items are a quarter of this.
+	mostNodes = 1 << 22
+	// mostDropped is how many empty dicts are named.
+	mostDropped = 1000
 )
 
 // flattener walks a tree as torch's planner does and collects its items.
@@ -105,7 +107,7 @@ func (f *flattener) walk(v pickle.Value) error {
 		return err
 	}
 	if dict, ok := pickle.AsDict(v); ok {
-		if len(dict.Pairs) == 0 && len(f.path) > 0 {
+		if len(dict.Pairs) == 0 && len(f.path) > 0 && len(f.dropped) < mostDropped {
 			f.dropped = append(f.dropped, f.name())
 		}
 		for _, p := range dict.Pairs {

@@ -109,8 +109,12 @@ func (d *Directory) openItem(id itemID) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	head := make([]byte, min(raw.Size(), int64(len(zipMagic))))
+	if n, err := raw.ReadAt(head, 0); n < len(head) {
+		return nil, err
+	}
 	var found pickle.Value
-	if isZip(raw) {
+	if bytes.Equal(head, zipMagic) {
 		archive, err := torchfile.Open(raw, torchfile.Options{})
 		if err != nil {
 			return nil, err
@@ -128,13 +132,6 @@ func (d *Directory) openItem(id itemID) (*opened, error) {
 		return nil, fault.New(fault.Corrupt, "the item holds %s, and the metadata says %s", tree.Describe(t), tree.Describe(&want))
 	}
 	return &opened{*t}, nil
-}
-
-// isZip says whether bytes are a torch.save archive, by their first four.
-func isZip(raw tensor.Storage) bool {
-	head := make([]byte, len(zipMagic))
-	n, _ := raw.ReadAt(head, 0)
-	return n == len(head) && bytes.Equal(head, zipMagic)
 }
 
 // raw is the bytes of a chunk's archive, decompressed if need be.

@@ -35,7 +35,8 @@ type File struct {
 // all of them the metadata by [Writer.WriteMetadata]. Equal trees give equal
 // bytes.
 type Writer struct {
-	// Dropped names the empty dicts of the tree, which a directory cannot hold.
+	// Dropped names the empty dicts of the tree, which a directory cannot hold; the
+	// first thousand of them.
 	Dropped []string
 
 	m     *Metadata
