@@ -1,0 +1,42 @@
+# Targets that a person or CI calls; each is one line of intent.
+
+GO ?= go
+PYTHON ?= python3
+# A virtual environment with the pinned PyTorch and Gefen-X; INTEROP_PYTHON
+# names another interpreter that has them.
+VENV ?= .venv-interop
+INTEROP_PYTHON ?= $(VENV)/bin/python
+FUZZTIME ?= 30s
+
+.PHONY: all build test lint fuzz bench interop
+
+all: build
+
+build: ## the static binary ./gefenckpt
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o gefenckpt .
+
+test: ## everything that needs no Python
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt-ed:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) test ./...
+
+lint: ## needs staticcheck on the PATH
+	staticcheck ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+bench: ## Go benchmarks of every package
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+interop: build $(INTEROP_PYTHON) ## what we write, loaded by real PyTorch and Gefen-X
+	$(INTEROP_PYTHON) testdata/interop/check.py --binary ./gefenckpt
+
+$(VENV)/bin/python: testdata/interop/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --retries 5 -r testdata/interop/requirements.txt
+	touch $@
