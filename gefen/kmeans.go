@@ -23,6 +23,7 @@ type clusters struct {
 	slack   float64 // values this close to a minimum count as near-ties
 	before  []float64
 	best    []float64
+	values  []float64  // scratch: one per candidate
 	start   [][]uint16 // by layer: first point of the last cluster
 }
 
@@ -56,6 +57,7 @@ func (c *clusters) cost(layer, s, e int) float64 {
 // solve fills all layers; n must be at least k.
 func (c *clusters) solve() {
 	c.before, c.best = make([]float64, c.n), make([]float64, c.n)
+	c.values = make([]float64, c.n)
 	c.start = make([][]uint16, c.k+1)
 	for e := range c.n {
 		c.best[e] = c.cost(1, 0, e)
@@ -78,33 +80,49 @@ func (c *clusters) layer(layer, lo, hi, from, to int) {
 		return
 	}
 	mid := lo + (hi-lo)/2
-	best, at := math.Inf(1), from
 	last := min(mid, to)
-	for s := from; s <= last; s++ {
-		if v := c.before[s-1] + c.cost(layer, s, mid); v < best {
-			best, at = v, s
+	values := c.candidates(layer, from, last, mid)
+	best, at := math.Inf(1), 0
+	for i, v := range values {
+		if v < best {
+			best, at = v, i
 		}
 	}
-	c.best[mid], c.start[layer][mid] = best, uint16(at)
+	c.best[mid], c.start[layer][mid] = best, uint16(from+at)
 	if lo == hi {
 		return
 	}
-	near := func(s int) bool { return c.before[s-1]+c.cost(layer, s, mid) <= best+c.slack }
-	left, right := at, at
-	for s := from; s < at; s++ {
-		if near(s) {
-			left = s
-			break
-		}
+	left, right := 0, len(values)-1
+	for values[left] > best+c.slack {
+		left++
 	}
-	for s := last; s > at; s-- {
-		if near(s) {
-			right = s
-			break
-		}
+	for values[right] > best+c.slack {
+		right--
 	}
+	left, right = from+left, from+right
 	c.layer(layer, lo, mid-1, from, right)
 	c.layer(layer, mid+1, hi, left, to)
+}
+
+// candidates are the costs of ending layer at e with a last cluster that starts at
+// each of [from, last]: cost, term by term, with what is the same for all starts
+// outside the loop.
+func (c *clusters) candidates(layer, from, last, e int) []float64 {
+	values := c.values[:last-from+1]
+	before := c.before[from-1:][:len(values)]
+	w, x, q := c.w[from:][:len(values)], c.x[from:][:len(values)], c.q[from:][:len(values)]
+	we, xe, qe := c.w[e+1], c.x[e+1], c.q[e+1]
+	if c.fixed && layer == c.k {
+		for i := range values {
+			values[i] = before[i] + (float64((qe-q[i])-2*(xe-x[i])) + (we - w[i]))
+		}
+		return values
+	}
+	for i := range values {
+		d := xe - x[i]
+		values[i] = before[i] + ((qe - q[i]) - float64(d*d)/(we-w[i]))
+	}
+	return values
 }
 
 // centres walks back from the last point and returns the k centres.

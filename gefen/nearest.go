@@ -25,9 +25,10 @@ type step struct {
 
 // cell is what values with the same upper 16 bits of their key share.
 type cell struct {
-	key    uint32 // of its first step; no step: beyond every key
-	lo, hi uint8  // index before and from key on
-	more   bool   // there are further steps
+	key  uint32 // of its first step; no step: beyond every key
+	lo   uint8  // index before key
+	rise uint8  // what is added from key on
+	more bool   // there are further steps
 }
 
 // orderedKey maps floats to integers in the same order; -0 comes before +0, NaN
@@ -65,10 +66,10 @@ func NewQuantizer(c *Codebook) *Quantizer {
 	at, before := 0, c.nearest(fromKey(lowest))
 	for i := range q.cells {
 		end := uint64(i+1) << 16
-		k := cell{key: math.MaxUint32, lo: before, hi: before}
+		k := cell{key: math.MaxUint32, lo: before}
 		for n := 0; at < len(q.steps) && uint64(q.steps[at].key) < end; n++ {
 			if n == 0 {
-				k.key, k.hi = q.steps[at].key, q.steps[at].index
+				k.key, k.rise = q.steps[at].key, q.steps[at].index-before
 			}
 			k.more = n > 0
 			before = q.steps[at].index
@@ -104,14 +105,13 @@ func (q *Quantizer) Nearest(dst []uint8, v []float32) {
 	for i, x := range v {
 		key := orderedKey(x)
 		k := &q.cells[key>>16]
-		index := k.lo
-		if key >= k.key {
-			index = k.hi
-		}
+		// All ones where key >= k.key, without a branch that would be guessed
+		// wrong half the time.
+		reached := uint8(^((int64(key) - int64(k.key)) >> 63))
+		dst[i] = k.lo + k.rise&reached
 		if k.more {
-			index = q.search(key, k.lo)
+			dst[i] = q.search(key, k.lo)
 		}
-		dst[i] = index
 	}
 }
 
