@@ -156,6 +156,23 @@ type Param struct {
 	Synthesized bool   // the name was invented by Gefen
 }
 
+// Key is the outer key of the parameter: its FQN, or its registered name where
+// the file has none.
+func (p *Param) Key() string {
+	if p.FQN != "" {
+		return p.FQN
+	}
+	return p.Name
+}
+
+// Rows is the length of the first dimension; a scalar is one row.
+func (p *Param) Rows() int64 {
+	if len(p.Shape) == 0 {
+		return 1
+	}
+	return p.Shape[0]
+}
+
 // Sharded says whether the parameter is a DTensor.
 func (p *Param) Sharded() bool { return p.Placement.Type != "" }
 

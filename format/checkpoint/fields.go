@@ -160,3 +160,41 @@ func (c *Checkpoint) ReadGroup(fields *pickle.Dict, params []int, item string) G
 	}
 	return g
 }
+
+// Dict is the state dict of a parameter with this state, in the order in which
+// Gefen-X writes its keys; of a fresh one, for a nil state, the name alone.
+func (s *State) Dict(name string) *pickle.Dict {
+	d := pickle.NewDict(KeyName, name)
+	if s == nil {
+		return d
+	}
+	count := func(key string, n int64) {
+		if n != Absent {
+			d.Set(key, n)
+		}
+	}
+	plane := func(key string, t *tensor.Tensor) {
+		if t != nil {
+			d.Set(key, t)
+		}
+	}
+	if s.Period > 0 {
+		d.Set(KeyPeriod, s.Period)
+	}
+	count(KeyStep, s.Step)
+	plane(KeyIndex, s.Index)
+	plane(KeyMagnitude, s.Magnitude)
+	plane(KeyVmean, s.Vmean)
+	count(KeyVmeanStep, s.VmeanStep)
+	plane(KeyVRow, s.VRow)
+	plane(KeyVCol, s.VCol)
+	count(KeyFactoredStep, s.FactoredStep)
+	plane(KeyNormuonV, s.NormuonV)
+	count(KeyNormuonStep, s.NormuonStep)
+	if s.Extra != nil {
+		for _, p := range s.Extra.Pairs {
+			d.Set(p.Key, p.Value)
+		}
+	}
+	return d
+}
