@@ -55,6 +55,8 @@ type transform struct {
 	layout    *choice
 	container *choice
 	memory    *byteSize
+	fidelity  *choice
+	growth    *percent
 }
 
 func newTransform() *transform {
@@ -62,12 +64,16 @@ func newTransform() *transform {
 		layout:    newChoice("", string(checkpoint.Nested), string(checkpoint.Flat), string(checkpoint.Raw)),
 		container: newChoice("", "pt", string(checkpoint.Directory)),
 		memory:    &byteSize{256 << 20},
+		fidelity:  newChoice(string(convert.Balanced), string(convert.Balanced), string(convert.Lossless), string(convert.Reference)),
+		growth:    &percent{0.05},
 	}
 }
 
 func (t *transform) register(f *pflag.FlagSet) {
 	f.Var(t.layout, "layout", "keys of a compact or native torch.save file: "+strings.Join(t.layout.allowed, ", ")+" (default nested)")
 	f.Var(t.container, "container", "pt or dcp (default: by DST's name; a compact directory must be asked for)")
+	f.Var(t.fidelity, "fidelity", "where the number of ranks changes: "+strings.Join(t.fidelity.allowed, ", "))
+	f.Var(t.growth, "max-growth", "balanced: bytes per parameter that the target may have above the source's")
 	f.Var(t.memory, "max-memory", "memory to work in")
 	f.IntVar(&t.o.Jobs, "jobs", runtime.GOMAXPROCS(0), "workers; the output does not depend on it")
 	f.BoolVar(&t.o.Strict, "strict", false, "make what is not carried over an error")
@@ -81,6 +87,7 @@ func (t *transform) options(a *app) convert.Options {
 	o := t.o
 	o.Tool = "gefenckpt " + version()
 	o.Key, o.Layout, o.MaxMemory = a.key, checkpoint.Layout(t.layout.value), t.memory.n
+	o.Fidelity, o.MaxGrowth = convert.Fidelity(t.fidelity.value), t.growth.fraction
 	switch t.container.value {
 	case "pt":
 		o.Container = checkpoint.TorchFile

@@ -3,6 +3,7 @@ package cmd
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -44,5 +45,25 @@ func (b *byteSize) Set(s string) error {
 		return fmt.Errorf("%q is more than any memory", s)
 	}
 	b.n = int64(n)
+	return nil
+}
+
+// percent is a flag whose value is a fraction: 5% or 0.05.
+type percent struct{ fraction float64 }
+
+func (p *percent) String() string { return strconv.FormatFloat(100*p.fraction, 'g', -1, 64) + "%" }
+func (p *percent) Type() string   { return "percent" }
+
+// Set parses a number with or without a percent sign.
+func (p *percent) Set(s string) error {
+	number, isPercent := strings.CutSuffix(s, "%")
+	x, err := strconv.ParseFloat(number, 64)
+	if err != nil || x < 0 || x > 1e6 {
+		return fmt.Errorf("%q is no share such as 5%% or 0.05", s)
+	}
+	if isPercent {
+		x /= 100
+	}
+	p.fraction = x
 	return nil
 }

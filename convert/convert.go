@@ -38,6 +38,9 @@ type Options struct {
 	Force     bool  // replace an existing target
 	Plan      bool  // say what would be done, and stop
 
+	// ContainerGiven says that Container was asked for; Run sets it.
+	ContainerGiven bool
+
 	Tool string // name and version, for the manifest
 
 	// Progress is told the bytes written so far and in all; it may be nil, and is
@@ -64,7 +67,7 @@ type Result struct {
 	Parameters        []Parameter `json:"parameters"`
 	Files             []File      `json:"files,omitempty"`
 	// Next says how the target is loaded.
-	Next string `json:"next"`
+	Next string `json:"next,omitempty"`
 
 	Warnings []*fault.Error `json:"-"`
 }

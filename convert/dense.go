@@ -11,72 +11,75 @@ import (
 	"gefenckpt/internal/fault"
 )
 
-// compactToDense expands the state of every rank: the slots hold what the source
-// means, bit for bit, cut into chunks as the source's ranks held them.
-func (j *job) compactToDense() (pickle.Value, error) {
-	c := j.source
+// toDense expands the state of c: the slots hold what it means, bit for bit, in
+// one chunk of rows per rank of the target.
+func (j *job) toDense(c *checkpoint.Checkpoint) (pickle.Value, error) {
+	world := j.o.World
+	if world == 0 {
+		world = max(c.World, 1)
+	}
+	if err := checkWorld(world); err != nil {
+		return nil, err
+	}
 	slots := make([]dense.Slot, len(c.Params))
 	for p := range c.Params {
-		if err := j.slot(p, &slots[p]); err != nil {
+		if err := j.slot(c, p, world, &slots[p]); err != nil {
 			return nil, fault.Within(err, "", c.Params[p].Name)
 		}
 	}
+	j.denseWorld = world
 	return dense.Tree(c, slots), nil
 }
 
-func (j *job) slot(p int, slot *dense.Slot) error {
-	c := j.source
+func (j *job) slot(c *checkpoint.Checkpoint, p, world int, slot *dense.Slot) error {
 	param := &c.Params[p]
-	if len(param.Shape) == 0 {
+	switch {
+	case len(param.Shape) == 0:
 		return fault.New(fault.Unsupported, "a parameter without dimensions has no rows, and the dense form needs them")
+	case param.Placement.Type == "Shard" && !param.Placement.Rows():
+		return fault.New(fault.Unsupported, "it is sharded as %s", param.Placement).
+			WithHint("GefenDCPState needs Shard(0); save from a run that shards rows, as fully_shard does")
+	case !param.Placement.Rows():
+		j.warn(param.Name, "it is %s: every rank holds it whole, and rank 0's state is taken", param.Placement)
 	}
-	ranks, err := j.holders(p)
-	if err != nil {
-		return err
+	slot.Initialized, slot.Step, slot.VmeanStep = counters(c, p)
+	width := int64(1)
+	for _, d := range param.Shape[1:] {
+		width *= d
 	}
-	for _, r := range ranks {
-		shard := &c.Ranks[r].Shards[p]
-		n, _ := tensor.Volume(shard.LocalShape)
-		open := func() (moments.Reader, error) { return moments.OfShard(c, r, p) }
+	open := func() (moments.Reader, error) { return moments.OfParameter(c, p) }
+	for r := range world {
+		local, row := checkpoint.ChunkShape(param.Shape, world, r)
+		n, _ := tensor.Volume(local)
 		part := func(read func(moments.Reader, []float32, int64) error) *tensor.Tensor {
-			return &tensor.Tensor{DType: tensor.Float32, Shape: shard.LocalShape, Content: &moment{open, read, n}}
+			return &tensor.Tensor{DType: tensor.Float32, Shape: local, Content: &moment{open, read, row * width, n}}
 		}
 		slot.Momentum = append(slot.Momentum, part(moments.Reader.Momentum))
 		slot.SecondMoment = append(slot.SecondMoment, part(moments.Reader.SecondMoment))
-		if shard.State == nil || shard.State.Index == nil || n == 0 {
-			continue
-		}
-		step, vmean := shard.State.Step, shard.State.VmeanStep
-		if vmean == checkpoint.Absent { // a legacy file, or a factored second moment
-			vmean = max(shard.State.FactoredStep, step)
-		}
-		slot.Initialized = true
-		slot.Step, slot.VmeanStep = max(slot.Step, step), max(slot.VmeanStep, vmean)
 	}
 	return nil
 }
 
-// holders are the ranks whose shards make up parameter p, in the order of its
-// rows. Of a parameter that every rank holds whole it is the first.
-func (j *job) holders(p int) ([]int, error) {
-	c := j.source
-	param := &c.Params[p]
-	if param.Placement.Type == "Shard" && !param.Placement.Rows() {
-		return nil, fault.New(fault.Unsupported, "it is sharded as %s", param.Placement).
-			WithHint("GefenDCPState needs Shard(0); save from a run that shards rows, as fully_shard does")
+// counters are the steps of a parameter over all shards that have state: of
+// shards that disagree the largest. A second moment without a counter of its own
+// is as old as the momentum.
+func counters(c *checkpoint.Checkpoint, p int) (initialized bool, step, vmeanStep int64) {
+	if len(c.Slots) > 0 {
+		s := c.Slots[p]
+		return s.Initialized, s.Step, s.VmeanStep
 	}
-	if !param.Placement.Rows() {
-		j.warn(param.Name, "it is %s: every rank holds it whole, and rank 0's state is taken", param.Placement)
-		return []int{0}, nil
-	}
-	ranks := make([]int, len(c.Ranks))
-	for r, rank := range c.Ranks {
-		if rank.Coordinate < 0 || rank.Coordinate >= len(ranks) {
-			return nil, fault.New(fault.Corrupt, "rank %d is at mesh coordinate %d of %d", rank.GlobalRank, rank.Coordinate, len(ranks))
+	for _, rank := range c.Ranks {
+		s := rank.Shards[p].State
+		if s == nil || s.Index == nil {
+			continue
 		}
-		ranks[rank.Coordinate] = r
+		own := max(s.VmeanStep, s.FactoredStep)
+		if own == checkpoint.Absent {
+			own = s.Step
+		}
+		initialized, step, vmeanStep = true, max(step, s.Step), max(vmeanStep, own)
 	}
-	return ranks, nil
+	return initialized, step, vmeanStep
 }
 
 func (j *job) warn(item, format string, args ...any) {

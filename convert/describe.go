@@ -24,13 +24,26 @@ func (j *job) describe() error {
 	if elements > 0 {
 		r.BytesPerParameter.Source = float64(bytes) / float64(elements)
 	}
-	if j.o.To == checkpoint.Dense {
+	r.Target.World = j.o.World
+	switch j.o.To {
+	case checkpoint.Dense:
+		r.Target.World = j.denseWorld
 		r.BytesPerParameter.Target = 8
 		r.Next = fmt.Sprintf("load it on any number of ranks: dcp.load({%q: GefenDCPState(optimizer), ...}, checkpoint_id=%q)", j.key(), j.dst)
+	case checkpoint.Compact:
+		r.Next = fmt.Sprintf("load it on %d ranks: set_optimizer_state_dict(model, optimizer, torch.load(%q)%s, options=StateDictOptions(full_state_dict=True))",
+			j.o.World, j.dst, j.subscript())
+	case checkpoint.Native:
+		r.Target.World = 0
+		r.Next = fmt.Sprintf("load it in one process: optimizer.load_state_dict(torch.load(%q)%s)", j.dst, j.subscript())
 	}
-	r.Parameters = make([]Parameter, 0, len(c.Params))
-	for _, p := range c.Params {
-		r.Parameters = append(r.Parameters, Parameter{Name: p.Name})
+	if r.BytesPerParameter.Target == 0 { // nothing was resharded
+		r.BytesPerParameter.Target = r.BytesPerParameter.Source
+	}
+	if r.Parameters == nil {
+		for _, p := range c.Params {
+			r.Parameters = append(r.Parameters, Parameter{Name: p.Name})
+		}
 	}
 	files, err := j.sourceFiles()
 	if err != nil {
@@ -46,6 +59,15 @@ func (j *job) describe() error {
 		}
 	}
 	return nil
+}
+
+// subscript is how Python gets at the optimizer in what torch.load returns.
+func (j *job) subscript() string {
+	var b strings.Builder
+	for _, key := range j.source.Key {
+		fmt.Fprintf(&b, "[%q]", key)
+	}
+	return b.String()
 }
 
 // key is where the optimizer sits in the target.

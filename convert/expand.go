@@ -12,11 +12,12 @@ import (
 // reads and writes, little enough to stay in the cache of a core.
 const chunkElements = 1 << 16
 
-// moment is one of the two dense float32 planes of a shard. It is a
+// moment is a part of one of the two dense float32 planes of a parameter. It is a
 // tensor.Content.
 type moment struct {
 	open     func() (moments.Reader, error)
 	read     func(r moments.Reader, dst []float32, from int64) error
+	from     int64 // first element of the part
 	elements int64
 }
 
@@ -34,7 +35,7 @@ func (m *moment) WriteTo(w io.Writer) (int64, error) {
 	var written int64
 	for from := int64(0); from < m.elements; from += chunkElements {
 		values := values[:min(m.elements-from, chunkElements)]
-		if err := m.read(r, values, from); err != nil {
+		if err := m.read(r, values, m.from+from); err != nil {
 			return written, err
 		}
 		for i, v := range values {

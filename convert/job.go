@@ -26,9 +26,12 @@ type job struct {
 	source *checkpoint.Checkpoint
 	sink   sink
 	result *Result
+	// denseWorld is the number of chunks per slot of a dense target.
+	denseWorld int
 }
 
 func newJob(src, dst string, o Options) (*job, error) {
+	o.ContainerGiven = o.Container != ""
 	o.Container = containerFor(dst, o)
 	if err := checkOptions(o); err != nil {
 		return nil, err
@@ -79,7 +82,10 @@ func checkOptions(o Options) error {
 		return fault.New(fault.Usage, "the dense form is a directory, and the target's name is a torch.save file's").
 			WithHint("name a directory; dcp.load reads no .pt file")
 	case o.To == checkpoint.Dense && o.Layout != "":
-		return fault.New(fault.Usage, "--layout is for torch.save files; the dense form is a directory")
+		return fault.New(fault.Usage, "--layout is for the compact and native forms")
+	case o.To == checkpoint.Compact && o.Container == checkpoint.Directory && !o.ContainerGiven:
+		return fault.New(fault.Usage, "a compact checkpoint in a directory is refused by dcp.load").
+			WithHint("name a .pt file, or convert --to dense; --container dcp writes the directory all the same")
 	}
 	return nil
 }
@@ -94,17 +100,6 @@ func severalFaults(faults []*fault.Error, first error) error {
 		e.Hint = fmt.Sprintf("gefenckpt inspect lists this and %d more faults", len(faults)-1)
 	}
 	return &e
-}
-
-// target makes the optimizer's subtree in the target's form.
-func (j *job) target() (pickle.Value, error) {
-	if len(j.source.Halves) > 0 || j.source.Optimizer != checkpoint.Gefen {
-		return nil, fault.New(fault.Unsupported, "the optimizer is %s; only plain Gefen is converted", j.source.Optimizer)
-	}
-	if j.source.Form == checkpoint.Compact && j.o.To == checkpoint.Dense {
-		return j.compactToDense()
-	}
-	return nil, fault.New(fault.Unsupported, "converting %s to %s is not done", j.source.Form, j.o.To)
 }
 
 // carry puts the optimizer's subtree in the place of the source's, and keeps

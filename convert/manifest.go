@@ -116,7 +116,7 @@ func (j *job) writeManifest(staging *fsx.Staging, sources []File, directory bool
 	source := j.result.Source
 	source.Path = filepath.Base(source.Path)
 	result := *j.result
-	result.Source, result.Target.Path, result.Files = source, filepath.Base(j.dst), nil
+	result.Source, result.Target.Path, result.Files, result.Next = source, filepath.Base(j.dst), nil, ""
 	m := Manifest{
 		Schema: 1, Tool: j.o.Tool, Source: ManifestSource{source, sources}, Result: &result, Files: j.result.Files,
 		Options: ManifestOption{To: string(j.o.To), World: j.o.World, Key: j.o.Key, Layout: string(j.o.Layout),

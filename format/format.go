@@ -27,13 +27,22 @@ type Options struct {
 	Key string
 }
 
-// Open opens the checkpoint at path, a torch.save file or a DCP directory.
+// Open opens the checkpoint at path: a torch.save file, a DCP directory, or a
+// directory of torch.save files of which one optimizer is in.
 // Metadata is read, state stays on disk. The caller closes the checkpoint.
 //
 // A checkpoint that a real loader would refuse is returned with its Faults, so
 // that it can be inspected, and the first of them as the error. Without a
 // checkpoint the error says what the path holds instead.
 func Open(path string, o Options) (*checkpoint.Checkpoint, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if files, err := torchFiles(path); err != nil || len(files) > 0 {
+			if err != nil {
+				return nil, fault.Within(err, path, "")
+			}
+			return openFiles(path, files, o)
+		}
+	}
 	c := &checkpoint.Checkpoint{Path: path}
 	if err := openContainer(c); err != nil {
 		return nil, fault.Within(err, path, "")

@@ -31,7 +31,7 @@ func (r *Record) Size() int64 { return r.src.Size() }
 func (r *Record) ReadAt(p []byte, off int64) (int, error) {
 	n, err := r.src.ReadAt(p, off)
 	if e := r.account(p[:n], off); e != nil {
-		return n, e
+		return 0, e // no byte of it is to be used
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package torchfile
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"path"
 	"slices"
@@ -265,8 +266,12 @@ func readInto(s io.ReaderAt, b []byte, off int64) error {
 	if n == len(b) {
 		return nil
 	}
-	if err == nil || err == io.EOF {
+	var known *fault.Error
+	switch {
+	case err == nil || err == io.EOF:
 		return corrupt(off, "the file ends after %d of %d bytes", n, len(b))
+	case errors.As(err, &known): // a checksum, or an archive around this one
+		return err
 	}
-	return fault.New(fault.Internal, "reading: %w", err).At(off)
+	return fault.New(fault.Resource, "reading: %w", err).At(off)
 }
