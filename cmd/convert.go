@@ -8,6 +8,7 @@ import (
 
 	"gefenckpt/convert"
 	"gefenckpt/format/checkpoint"
+	"gefenckpt/format/manifest"
 	"gefenckpt/internal/fault"
 	"gefenckpt/internal/report"
 
@@ -135,7 +136,7 @@ func writeResult(w io.Writer, r *convert.Result) error {
 	return err
 }
 
-func endText(e convert.End) string {
+func endText(e manifest.End) string {
 	text := e.Form
 	if e.World > 0 {
 		text += fmt.Sprintf(" for %d ranks", e.World)

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"gefenckpt/format/checkpoint"
+	"gefenckpt/format/manifest"
 	"gefenckpt/internal/fault"
 )
 
@@ -50,61 +51,12 @@ type Options struct {
 
 // Result says what was written, or what would be.
 type Result struct {
-	Source   End      `json:"source"`
-	Target   End      `json:"target"`
-	Fidelity Fidelity `json:"fidelity,omitempty"` // where the world changed
-	Planned  bool     `json:"planned"`            // true: nothing was written
-	BytesIn  int64    `json:"bytes_in"`
-	BytesOut int64    `json:"bytes_out"`
-
-	BytesPerParameter struct {
-		Source float64 `json:"source"`
-		Target float64 `json:"target"`
-	} `json:"bytes_per_parameter"`
-	// The errors of the dense state against the source's, relative L2.
-	MomentumRelL2     float64     `json:"momentum_rel_l2"`
-	SecondMomentRelL2 float64     `json:"second_moment_rel_l2"`
-	Parameters        []Parameter `json:"parameters"`
-	Files             []File      `json:"files,omitempty"`
+	manifest.Result
+	Files []manifest.File `json:"files,omitempty"`
 	// Next says how the target is loaded.
-	Next string `json:"next,omitempty"`
+	Next string `json:"next"`
 
 	Warnings []*fault.Error `json:"-"`
-}
-
-// End is one end of a conversion.
-type End struct {
-	Path       string `json:"path"`
-	Form       string `json:"form"`
-	Container  string `json:"container"`
-	World      int    `json:"world,omitempty"` // 0 for native
-	Parameters int    `json:"parameters"`
-	Elements   int64  `json:"elements"`
-	GlobalStep int64  `json:"global_step"`
-}
-
-// Parameter is what became of one parameter.
-type Parameter struct {
-	Name  string  `json:"name"`
-	Ranks []Shard `json:"ranks,omitempty"`
-}
-
-// Shard is what became of one target rank's part of a parameter.
-type Shard struct {
-	Rank              int     `json:"rank"`
-	Regime            string  `json:"regime"` // keep, split, coarsen, requantize, expand, none
-	Period            int64   `json:"period"`
-	BytesBefore       int64   `json:"bytes_before"`
-	BytesAfter        int64   `json:"bytes_after"`
-	MomentumRelL2     float64 `json:"momentum_rel_l2"`
-	SecondMomentRelL2 float64 `json:"second_moment_rel_l2"`
-}
-
-// File is a file of the target.
-type File struct {
-	Name   string `json:"name"`
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256,omitempty"` // hexadecimal; empty when planned
 }
 
 // Run converts the checkpoint at src into dst.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gefenckpt/format/checkpoint"
+	"gefenckpt/format/manifest"
 	"gefenckpt/format/tensor"
 )
 
@@ -17,7 +18,7 @@ func (j *job) describe() error {
 		elements += n
 		bytes += c.StateBytes(i)
 	}
-	r.Source = End{Path: c.Path, Form: string(c.Form), Container: string(c.Container), World: c.World,
+	r.Source = manifest.End{Path: c.Path, Form: string(c.Form), Container: string(c.Container), World: c.World,
 		Parameters: len(c.Params), Elements: elements, GlobalStep: c.GlobalStep}
 	r.Target = r.Source
 	r.Target.Path, r.Target.Form, r.Target.Container = j.dst, string(j.o.To), string(j.o.Container)
@@ -42,7 +43,7 @@ func (j *job) describe() error {
 	}
 	if r.Parameters == nil {
 		for _, p := range c.Params {
-			r.Parameters = append(r.Parameters, Parameter{Name: p.Name})
+			r.Parameters = append(r.Parameters, manifest.Parameter{Name: p.Name})
 		}
 	}
 	files, err := j.sourceFiles()
@@ -55,7 +56,7 @@ func (j *job) describe() error {
 	for _, f := range j.sink.files() {
 		r.BytesOut += f.bytes
 		if j.o.Plan {
-			r.Files = append(r.Files, File{Name: f.name, Bytes: f.bytes})
+			r.Files = append(r.Files, manifest.File{Name: f.name, Bytes: f.bytes})
 		}
 	}
 	return nil

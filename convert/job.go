@@ -40,7 +40,8 @@ func newJob(src, dst string, o Options) (*job, error) {
 	if source == nil {
 		return nil, err
 	}
-	j := &job{o: o, dst: dst, source: source, result: &Result{Planned: o.Plan}}
+	j := &job{o: o, dst: dst, source: source, result: &Result{}}
+	j.result.Planned = o.Plan
 	if err != nil {
 		return j, severalFaults(source.Faults, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"io/fs"
 	"os"
@@ -12,58 +11,30 @@ import (
 	"slices"
 	"strings"
 
+	"gefenckpt/format/manifest"
 	"gefenckpt/internal/fault"
 	"gefenckpt/internal/fsx"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// Manifest lies beside what was written and says where it came from, what became
-// of it, and how to tell that it is whole. It depends on the source's bytes, the
-// options and the tool's version alone.
-type Manifest struct {
-	Schema  int            `json:"schema"`
-	Tool    string         `json:"tool"`
-	Source  ManifestSource `json:"source"`
-	Options ManifestOption `json:"options"`
-	Result  *Result        `json:"result"`
-	Files   []File         `json:"files"`
-}
-
-// ManifestSource is the source with the digest of each of its files.
-type ManifestSource struct {
-	End
-	Files []File `json:"files"`
-}
-
-// ManifestOption are the options that shaped the output.
-type ManifestOption struct {
-	To        string   `json:"to"`
-	World     int      `json:"world,omitempty"`
-	Key       string   `json:"key,omitempty"`
-	Layout    string   `json:"layout,omitempty"`
-	Container string   `json:"container"`
-	Fidelity  Fidelity `json:"fidelity,omitempty"`
-	MaxGrowth float64  `json:"max_growth,omitempty"`
-}
-
 // sourceFiles are the files of the source, by name and size, sorted.
-func (j *job) sourceFiles() ([]File, error) {
+func (j *job) sourceFiles() ([]manifest.File, error) {
 	info, err := os.Stat(j.source.Path)
 	if err != nil {
 		return nil, fault.New(fault.Resource, "%w", err).File(j.source.Path)
 	}
 	if !info.IsDir() {
-		return []File{{Name: filepath.Base(j.source.Path), Bytes: info.Size()}}, nil
+		return []manifest.File{{Name: filepath.Base(j.source.Path), Bytes: info.Size()}}, nil
 	}
 	entries, err := os.ReadDir(j.source.Path)
 	if err != nil {
 		return nil, fault.New(fault.Resource, "%w", err).File(j.source.Path)
 	}
-	var out []File
+	var out []manifest.File
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().Type()&^fs.ModeSymlink == 0 && !slices.Contains(j.source.Unread, e.Name()) {
-			out = append(out, File{Name: e.Name(), Bytes: info.Size()})
+			out = append(out, manifest.File{Name: e.Name(), Bytes: info.Size()})
 		}
 	}
 	return out, nil
@@ -71,7 +42,7 @@ func (j *job) sourceFiles() ([]File, error) {
 
 // digestSources computes the digests of the source's files beside the writing;
 // they are there once the group is done.
-func (j *job) digestSources(ctx context.Context, group *errgroup.Group) ([]File, error) {
+func (j *job) digestSources(ctx context.Context, group *errgroup.Group) ([]manifest.File, error) {
 	files, err := j.sourceFiles()
 	if err != nil {
 		return nil, err
@@ -103,34 +74,33 @@ func digest(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-func written(files []fsx.Written) []File {
-	out := make([]File, len(files))
+func written(files []fsx.Written) []manifest.File {
+	out := make([]manifest.File, len(files))
 	for i, f := range files {
-		out[i] = File{f.Name, f.Bytes, f.SHA256}
+		out[i] = manifest.File{Name: f.Name, Bytes: f.Bytes, SHA256: f.SHA256}
 	}
-	slices.SortFunc(out, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b manifest.File) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-func (j *job) writeManifest(staging *fsx.Staging, sources []File, directory bool) error {
-	source := j.result.Source
-	source.Path = filepath.Base(source.Path)
-	result := *j.result
-	result.Source, result.Target.Path, result.Files, result.Next = source, filepath.Base(j.dst), nil, ""
-	m := Manifest{
-		Schema: 1, Tool: j.o.Tool, Source: ManifestSource{source, sources}, Result: &result, Files: j.result.Files,
-		Options: ManifestOption{To: string(j.o.To), World: j.o.World, Key: j.o.Key, Layout: string(j.o.Layout),
-			Container: string(j.o.Container), Fidelity: j.o.Fidelity, MaxGrowth: j.o.MaxGrowth},
+// writeManifest stages the manifest beside the files.
+func (j *job) writeManifest(staging *fsx.Staging, sources []manifest.File, directory bool) error {
+	result := j.result.Result
+	result.Source.Path, result.Target.Path = filepath.Base(result.Source.Path), filepath.Base(j.dst)
+	m := manifest.Manifest{
+		Schema: manifest.Schema, Tool: j.o.Tool, Source: manifest.Source{End: result.Source, Files: sources}, Result: result, Files: j.result.Files,
+		Options: manifest.Options{To: string(j.o.To), World: j.o.World, Key: j.o.Key, Layout: string(j.o.Layout),
+			Container: string(j.o.Container), Fidelity: string(j.o.Fidelity), MaxGrowth: j.o.MaxGrowth},
 	}
-	data, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return fault.New(fault.Internal, "the manifest cannot be encoded: %w", err)
-	}
-	w, err := staging.Create(j.manifestFile(directory))
+	data, err := m.Encode()
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(append(data, '\n')); err != nil {
+	w, err := staging.Create(filepath.Base(manifest.For(j.dst, directory)))
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(data); err != nil {
 		w.Close()
 		return err
 	}

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"context"
-	"path/filepath"
 	"sync/atomic"
 
 	"gefenckpt/format/checkpoint"
@@ -93,15 +92,4 @@ func placed(err error, src, dst string) error {
 		return fault.Within(err, src, "")
 	}
 	return err
-}
-
-// manifestName is the manifest of a directory, and what is appended to the name
-// of a file for its.
-const manifestName = "gefenckpt.json"
-
-func (j *job) manifestFile(directory bool) string {
-	if directory {
-		return manifestName
-	}
-	return filepath.Base(j.dst) + "." + manifestName
 }

@@ -5,6 +5,7 @@
 package moments
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -51,11 +52,8 @@ func OfParameter(cp *checkpoint.Checkpoint, p int) (Reader, error) {
 	if len(cp.Slots) > 0 {
 		return &slot{cp.Slots[p], floats{}}, nil
 	}
-	if !cp.Params[p].Sharded() {
-		return OfShard(cp, 0, p)
-	}
 	var all joined
-	for _, r := range byRow(cp, p) {
+	for _, r := range Holders(cp, p) {
 		reader, err := OfShard(cp, r, p)
 		if err != nil {
 			return nil, err
@@ -65,8 +63,13 @@ func OfParameter(cp *checkpoint.Checkpoint, p int) (Reader, error) {
 	return &all, nil
 }
 
-// byRow orders the ranks that hold rows of parameter p by their first row.
-func byRow(cp *checkpoint.Checkpoint, p int) []int {
+// Holders are the ranks whose shards make up parameter p, in the order of its
+// rows, without those that hold none. Of a parameter that every rank holds whole
+// it is the first.
+func Holders(cp *checkpoint.Checkpoint, p int) []int {
+	if !cp.Params[p].Placement.Rows() && len(cp.Ranks) > 0 {
+		return []int{0}
+	}
 	ranks := make([]int, 0, len(cp.Ranks))
 	for r := range cp.Ranks {
 		if elements(cp.Ranks[r].Shards[p].LocalShape) > 0 {
@@ -74,7 +77,7 @@ func byRow(cp *checkpoint.Checkpoint, p int) []int {
 		}
 	}
 	slices.SortFunc(ranks, func(a, b int) int {
-		return int(cp.Ranks[a].Shards[p].Row - cp.Ranks[b].Shards[p].Row)
+		return cmp.Compare(cp.Ranks[a].Shards[p].Row, cp.Ranks[b].Shards[p].Row)
 	})
 	return ranks
 }
