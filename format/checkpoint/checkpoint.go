@@ -50,6 +50,7 @@ const (
 	Gefen  Optimizer = "gefen"
 	Muon   Optimizer = "muon"
 	Hybrid Optimizer = "hybrid"
+	AdamW  Optimizer = "adamw" // torch's, as the backup half of a Hybrid
 )
 
 // Checkpoint is an opened checkpoint: metadata in memory, state on disk.
@@ -73,8 +74,17 @@ type Checkpoint struct {
 	Ranks         []Rank  // compact: one per rank; native: one; dense: none
 	Slots         []Slot  // dense: one per parameter; else none
 	// Halves are the two optimizers of a Hybrid; the fields from World to Slots
-	// are then empty, but for GlobalStep.
+	// are then empty, but for World and GlobalStep, which are the halves' largest.
 	Halves []Half
+
+	// Owners is the manifest of GefenMuon's distributed mode, which says what rank
+	// stepped which parameter; nil for all else.
+	Owners *pickle.Dict
+	// Origin is what a dense directory that gefenckpt wrote remembers of the
+	// compact checkpoint that it was made from; nil for all else.
+	Origin *pickle.Dict
+	// Versions are the versions of formats that were seen, outermost first.
+	Versions []Version
 
 	// Root is the whole tree of the container, the optimizer's state included.
 	Root pickle.Value
@@ -94,6 +104,16 @@ func (c *Checkpoint) Close() error {
 		return nil
 	}
 	return c.Closer.Close()
+}
+
+// Version is the version of one format that a checkpoint is made of.
+type Version struct{ Format, Version string }
+
+// SeeVersion notes a version, once.
+func (c *Checkpoint) SeeVersion(format, version string) {
+	if v := (Version{format, version}); !slices.Contains(c.Versions, v) {
+		c.Versions = append(c.Versions, v)
+	}
 }
 
 // Half is one optimizer of a Hybrid, a checkpoint of its own in the same file.
@@ -176,6 +196,19 @@ func (p *Param) Rows() int64 {
 // Sharded says whether the parameter is a DTensor.
 func (p *Param) Sharded() bool { return p.Placement.Type != "" }
 
+// Modes of GefenMuon's groups under FSDP2.
+const (
+	ModeApprox      = "approx"      // every rank steps its own rows
+	ModeExact       = "exact"       // every rank steps the whole matrix
+	ModeDistributed = "distributed" // one rank, the owner, steps the whole matrix
+)
+
+// Whole says whether a rank's state describes the whole parameter and not the
+// rank's rows of it.
+func (p *Param) Whole() bool {
+	return !p.Sharded() || p.ShardedMode == ModeExact || p.ShardedMode == ModeDistributed
+}
+
 // Rank is what one rank's payload holds.
 type Rank struct {
 	GlobalRank int
@@ -186,11 +219,10 @@ type Rank struct {
 	Verify     func() error   // completes the checksums of what was read of the payload; nil for native
 }
 
-// Shard is one rank's part of one parameter. Rows [Row, Row+LocalShape[0]) of
-// the parameter for Shard(0).
+// Shard is one rank's part of one parameter; see Param.Box.
 type Shard struct {
 	LocalShape []int64
-	Row        int64
+	Row        int64  // where the part begins along the placement's dimension
 	State      *State // nil where the parameter is fresh or the shard empty
 }
 
@@ -213,12 +245,20 @@ type State struct {
 	NormuonV    *tensor.Tensor // float32 (rows, 1); nil without NorMuon
 	NormuonStep int64
 
-	Extra *pickle.Dict // keys that no optimizer is known to write, verbatim; nil if none
+	// Extra are the keys that no optimizer of Gefen-X writes, verbatim: an AdamW
+	// half's moments; nil if there is none.
+	Extra *pickle.Dict
 }
 
 // Tensors are the tensors of the state, in the order in which Gefen writes them.
 func (s *State) Tensors() []*tensor.Tensor {
 	all := []*tensor.Tensor{s.Index, s.Magnitude, s.Vmean, s.VRow, s.VCol, s.NormuonV}
+	if s.Extra != nil {
+		for _, p := range s.Extra.Pairs {
+			t, _ := p.Value.(*tensor.Tensor)
+			all = append(all, t)
+		}
+	}
 	return slices.DeleteFunc(all, func(t *tensor.Tensor) bool { return t == nil })
 }
 

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"fmt"
 	"math"
 
 	"gefenckpt/format/pickle"
@@ -27,56 +26,102 @@ const (
 )
 
 // ReadState reads the state dict of one parameter or shard. It returns nil for a
-// fresh one, which has a name alone. What is wrong with it, but for geometry
-// (see CheckState), is noted on c under item.
+// fresh one, which has a name alone. Values of the wrong type are noted on c under
+// item (rules S3, S4, S8 to S10, S14, S15); for the rest see CheckState.
 func (c *Checkpoint) ReadState(d *pickle.Dict, item string) *State {
 	s := &State{Step: Absent, VmeanStep: Absent, FactoredStep: Absent, NormuonStep: Absent}
-	counters := map[string]*int64{KeyStep: &s.Step, KeyVmeanStep: &s.VmeanStep, KeyFactoredStep: &s.FactoredStep, KeyNormuonStep: &s.NormuonStep}
-	planes := map[string]**tensor.Tensor{KeyIndex: &s.Index, KeyMagnitude: &s.Magnitude, KeyVmean: &s.Vmean,
-		KeyVRow: &s.VRow, KeyVCol: &s.VCol, KeyNormuonV: &s.NormuonV}
-	found := false
+	fresh := true
 	for _, p := range d.Pairs {
-		key, ok := p.Key.(string)
-		at := fmt.Sprintf("%s.%v", item, p.Key)
+		key, _ := p.Key.(string)
+		if key == KeyName {
+			continue
+		}
 		value, err := tree.Resolve(p.Value)
+		if err == nil {
+			if value == nil {
+				continue // as good as not there
+			}
+			err = c.readField(s, key, p.Key, value, item)
+		}
+		fresh = false
 		if err != nil {
-			c.FaultErr(err, at)
-			continue
-		}
-		if key == KeyName && ok {
-			continue
-		}
-		found = true
-		switch {
-		case key == KeyPeriod:
-			if s.Period, ok = value.(int64); !ok || s.Period < 1 {
-				c.Fault(fault.Corrupt, at, "the period is %s, expected an integer of at least 1", tree.Describe(value))
-			}
-		case counters[key] != nil:
-			if n, err := Counter(value); err != nil {
-				c.FaultErr(err, at)
-			} else {
-				*counters[key] = n
-			}
-		case planes[key] != nil:
-			t, ok := value.(*tensor.Tensor)
-			if !ok {
-				c.Fault(fault.Corrupt, at, "%s, expected a tensor", tree.Describe(value))
-				continue
-			}
-			*planes[key] = t
-		default:
-			if s.Extra == nil {
-				s.Extra = &pickle.Dict{}
-			}
-			s.Extra.Set(p.Key, value)
-			c.Warn(at, "no optimizer of Gefen-X writes this key; it is carried along where the shard survives whole")
+			c.FaultErr(err, item+"."+tree.Name(p.Key))
 		}
 	}
-	if !found {
+	if fresh {
 		return nil
 	}
 	return s
+}
+
+func (c *Checkpoint) readField(s *State, name string, key, value pickle.Value, item string) error {
+	if name == KeyPeriod {
+		n, ok := value.(int64)
+		if !ok || n < 1 {
+			return fault.New(fault.Corrupt, "the period is %s, expected an integer of at least 1", tree.Describe(value))
+		}
+		s.Period = n
+		return nil
+	}
+	if counter := s.counter(name); counter != nil {
+		n, err := Counter(value)
+		if err != nil {
+			return err
+		}
+		if t, ok := value.(*tensor.Tensor); ok && t.DType == tensor.Float32 && n >= 1<<24 {
+			c.Warn(item+"."+name, "a float32 counter at %d can count no further", n)
+		}
+		*counter = n
+		return nil
+	}
+	if plane := s.plane(name); plane != nil {
+		t, ok := value.(*tensor.Tensor)
+		if !ok {
+			return fault.New(fault.Corrupt, "it is %s, expected a tensor", tree.Describe(value))
+		}
+		*plane = t
+		return nil
+	}
+	if s.Extra == nil {
+		s.Extra = &pickle.Dict{}
+	}
+	s.Extra.Set(key, value)
+	c.Warn(item+"."+tree.Name(key), "no optimizer of Gefen-X writes this key; it is carried along where the shard survives whole")
+	return nil
+}
+
+// counter is the field of a counter's key; nil for other keys.
+func (s *State) counter(key string) *int64 {
+	switch key {
+	case KeyStep:
+		return &s.Step
+	case KeyVmeanStep:
+		return &s.VmeanStep
+	case KeyFactoredStep:
+		return &s.FactoredStep
+	case KeyNormuonStep:
+		return &s.NormuonStep
+	}
+	return nil
+}
+
+// plane is the field of a tensor's key; nil for other keys.
+func (s *State) plane(key string) **tensor.Tensor {
+	switch key {
+	case KeyIndex:
+		return &s.Index
+	case KeyMagnitude:
+		return &s.Magnitude
+	case KeyVmean:
+		return &s.Vmean
+	case KeyVRow:
+		return &s.VRow
+	case KeyVCol:
+		return &s.VCol
+	case KeyNormuonV:
+		return &s.NormuonV
+	}
+	return nil
 }
 
 // Counter reads a step counter: an integer, or a tensor of one finite integral
@@ -93,7 +138,7 @@ func Counter(v pickle.Value) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if x < 0 || x != math.Trunc(x) || x > 1<<53 || v.DType == tensor.Bool {
+		if !(x >= 0 && x <= 1<<53) || x != math.Trunc(x) || v.DType == tensor.Bool {
 			return 0, fault.New(fault.Corrupt, "the counter is a %s tensor of %v, expected an integer of at least 0", v.DType, x)
 		}
 		return int64(x), nil
@@ -135,9 +180,9 @@ var hyperparameters = []struct {
 func nonNegative(x float64) bool { return x >= 0 }
 func fraction(x float64) bool    { return x >= 0 && x < 1 }
 
-// ReadGroup reads the hyperparameters of a group (rules of section 7.4 of the
-// loader: ranges). A missing one is a fault only for lr, whose absence a loader
-// meets with a KeyError.
+// ReadGroup reads the hyperparameters of a group: rules G1 (ranges) and G2 (lr is
+// there) of docs/rules.md. Of the others a loader keeps its own where they are
+// missing.
 func (c *Checkpoint) ReadGroup(fields *pickle.Dict, params []int, item string) Group {
 	g := Group{Fields: fields, Params: params}
 	for _, h := range hyperparameters {

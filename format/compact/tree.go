@@ -122,7 +122,9 @@ func (b *builder) payload(r *checkpoint.Rank) (*tensor.Tensor, error) {
 	if r.Codebook != nil {
 		book = r.Codebook
 	}
-	groupRank := int64(slices.Index(b.c.Mesh.Ranks, int64(r.GlobalRank)))
+	// The mesh spans the world, and its process group counts as the world does,
+	// however the mesh is permuted.
+	groupRank := int64(r.GlobalRank)
 	f, err := torchfile.New(pickle.NewDict("format", payloadFormat, "global_rank", int64(r.GlobalRank), "group_rank", groupRank,
 		"world_size", int64(b.c.World), "world_ranks", b.worldRanks, "mesh", b.mesh, "signature", signature,
 		"parameter_manifest", b.manifest, "global_step", b.c.GlobalStep, "deterministic", *b.c.Deterministic,

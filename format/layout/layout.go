@@ -35,6 +35,8 @@ type State struct {
 	Top *pickle.Dict
 	// Surplus are state entries that no group names; a loader ignores them.
 	Surplus []string
+	// Faults are what a loader refuses in the groups themselves.
+	Faults []*fault.Error
 }
 
 // Entry is one parameter.
@@ -126,12 +128,13 @@ func readNested(d *pickle.Dict) (*State, error) {
 			return nil, err
 		}
 		for i, id := range ids {
-			key := fmt.Sprint(id)
+			key := tree.Name(id)
 			if _, ok := id.(int64); ok {
 				s.Layout = checkpoint.Raw
 			}
-			if used[key] {
-				return nil, fault.New(fault.Corrupt, "parameter %s stands in two groups, or twice in one", key).In(at)
+			if used[key] { // O17
+				s.Faults = append(s.Faults, fault.New(fault.Corrupt, "parameter %s stands in two groups, or twice in one", key).In(at))
+				continue
 			}
 			used[key] = true
 			e := Entry{Key: key, Group: g, Index: i}
@@ -146,7 +149,7 @@ func readNested(d *pickle.Dict) (*State, error) {
 		s.Groups = append(s.Groups, group)
 	}
 	for _, p := range state.Pairs {
-		if key := fmt.Sprint(p.Key); !used[key] {
+		if key := tree.Name(p.Key); !used[key] {
 			s.Surplus = append(s.Surplus, key)
 		}
 	}
@@ -175,33 +178,40 @@ func splitGroup(d *pickle.Dict, at string) (Group, []pickle.Value, error) {
 		case KeyParams:
 			v, err := tree.Resolve(p.Value)
 			if err != nil {
-				return g, nil, fault.Within(err, "", at+"."+KeyParams)
+				return g, nil, fault.Within(err, "", join(at, KeyParams))
 			}
 			var ok bool
 			if ids, ok = pickle.Sequence(v); !ok {
-				return g, nil, fault.New(fault.Corrupt, "%s, expected a list", tree.Describe(v)).In(at + "." + KeyParams)
+				return g, nil, fault.New(fault.Corrupt, "%s, expected a list", tree.Describe(v)).In(join(at, KeyParams))
 			}
 			for _, id := range ids {
 				switch id.(type) {
 				case int64, string:
 				default:
-					return g, nil, fault.New(fault.Corrupt, "a parameter goes by %s, expected a name or a number", tree.Describe(id)).In(at + "." + KeyParams)
+					return g, nil, fault.New(fault.Corrupt, "a parameter goes by %s, expected a name or a number", tree.Describe(id)).In(join(at, KeyParams))
 				}
 			}
 		case KeyMetadata:
 			var err error
-			if g.Metadata, err = Dict(p.Value, at+"."+KeyMetadata); err != nil {
+			if g.Metadata, err = Dict(p.Value, join(at, KeyMetadata)); err != nil {
 				return g, nil, err
 			}
 		default:
 			v, err := tree.Resolve(p.Value)
 			if err != nil {
-				return g, nil, fault.Within(err, "", fmt.Sprintf("%s.%v", at, p.Key))
+				return g, nil, fault.Within(err, "", join(at, tree.Name(p.Key)))
 			}
 			g.Fields.Set(p.Key, v)
 		}
 	}
 	return g, ids, nil
+}
+
+func join(at, key string) string {
+	if at == "" {
+		return key
+	}
+	return at + "." + key
 }
 
 // stateKeys are the known ends of flat state keys; an FQN has dots of its own.
@@ -217,85 +227,164 @@ const (
 	MemberKey     = "_gefen_rank_local_member"
 )
 
-// readFlat reads the flat layout. Which parameters form a group is told by
-// their equal param_names.
+// readFlat reads the flat layout.
 func readFlat(d *pickle.Dict) (*State, error) {
-	s := &State{Layout: checkpoint.Flat, Top: &pickle.Dict{}}
-	state := map[string]*pickle.Dict{}
-	options := map[string]*pickle.Dict{}
-	var order []string // FQNs in order of their groups' keys
-	for _, p := range d.Pairs {
-		key, _ := p.Key.(string)
-		switch {
-		case strings.HasPrefix(key, KeyState+"."):
-			fqn, field := splitStateKey(strings.TrimPrefix(key, KeyState+"."))
-			if state[fqn] == nil {
-				state[fqn] = &pickle.Dict{}
-			}
-			state[fqn].Set(field, p.Value)
-		case strings.HasPrefix(key, KeyGroups+"."):
-			rest := strings.TrimPrefix(key, KeyGroups+".")
-			dot := strings.LastIndexByte(rest, '.')
-			if dot < 0 {
-				return nil, fault.New(fault.Corrupt, "the key names no parameter").In(key)
-			}
-			fqn, field := rest[:dot], rest[dot+1:]
-			if options[fqn] == nil {
-				options[fqn] = &pickle.Dict{}
-				order = append(order, fqn)
-			}
-			options[fqn].Set(field, p.Value)
-		default:
-			s.Top.Set(p.Key, p.Value)
+	f := &flat{
+		State: State{Layout: checkpoint.Flat, Top: &pickle.Dict{}},
+		state: map[string]*pickle.Dict{}, options: map[string]*pickle.Dict{},
+		byList: map[pickle.Value]int{}, byNames: map[string]int{},
+	}
+	if err := f.split(d); err != nil {
+		return nil, err
+	}
+	for _, fqn := range f.order {
+		if err := f.add(fqn); err != nil {
+			return nil, fault.Within(err, "", KeyGroups+"."+fqn)
 		}
 	}
-	groupOf := map[string]int{}
-	for _, fqn := range order {
-		v, _ := options[fqn].Get(KeyNames)
-		if v, _ = tree.Resolve(v); v == nil {
-			return nil, fault.New(fault.Corrupt, "without param_names a flat state does not say which group parameter %s is in", fqn).In(KeyGroups + "." + fqn)
-		}
-		names, ok := pickle.Strings(v)
-		if !ok {
-			return nil, fault.New(fault.Corrupt, "%s, expected a list of names", tree.Describe(v)).In(KeyGroups + "." + fqn + "." + KeyNames)
-		}
-		id := strings.Join(names, "\x00")
-		g, ok := groupOf[id]
-		if !ok {
-			group, _, err := splitGroup(options[fqn], KeyGroups+"."+fqn)
-			if err != nil {
-				return nil, err
-			}
-			g, groupOf[id] = len(s.Groups), len(s.Groups)
-			s.Groups = append(s.Groups, group)
-		}
-		group := &s.Groups[g]
-		group.Entries = append(group.Entries, len(s.Entries))
-		s.Entries = append(s.Entries, Entry{Key: fqn, Fields: state[fqn], Group: g, Index: slices.Index(names, strings.ToLower(fqn))})
-		delete(state, fqn)
+	f.sort()
+	for fqn := range f.state {
+		f.Surplus = append(f.Surplus, fqn)
 	}
-	s.sortFlat()
-	for fqn := range state {
-		s.Surplus = append(s.Surplus, fqn)
-	}
-	slices.Sort(s.Surplus)
-	return s, nil
+	slices.Sort(f.Surplus)
+	return &f.State, nil
 }
 
-// sortFlat puts the entries of each group in the order of its param_names.
-func (s *State) sortFlat() {
+// flat is a state whose keys are being gathered by parameter. The parameters of
+// a group are told by having the same param_names; where there are none, by
+// having the same options as the one before.
+type flat struct {
+	State
+	state, options map[string]*pickle.Dict // by FQN
+	order          []string                // FQNs in order of their options
+	byList         map[pickle.Value]int    // group by its list of param_names
+	byNames        map[string]int          // group by the names in it
+	names          []map[string]int        // of each group: position by name
+	previous       *pickle.Dict            // options of the parameter before
+}
+
+// split sorts the keys by parameter.
+func (f *flat) split(d *pickle.Dict) error {
+	for _, p := range d.Pairs {
+		key, _ := p.Key.(string)
+		if rest, ok := strings.CutPrefix(key, KeyState+"."); ok {
+			fqn, field := splitStateKey(rest)
+			put(f.state, fqn, field, p.Value)
+			continue
+		}
+		rest, ok := strings.CutPrefix(key, KeyGroups+".")
+		if !ok {
+			f.Top.Set(p.Key, p.Value)
+			continue
+		}
+		dot := strings.LastIndexByte(rest, '.')
+		if dot < 0 {
+			return fault.New(fault.Corrupt, "the key names no parameter").In(key)
+		}
+		if put(f.options, rest[:dot], rest[dot+1:], p.Value) {
+			f.order = append(f.order, rest[:dot])
+		}
+	}
+	return nil
+}
+
+// put sets a field of a parameter, and says whether the parameter is new.
+func put(to map[string]*pickle.Dict, fqn, field string, value pickle.Value) bool {
+	known := to[fqn]
+	if known == nil {
+		to[fqn] = pickle.NewDict(field, value)
+		return true
+	}
+	known.Set(field, value)
+	return false
+}
+
+// add puts a parameter into its group.
+func (f *flat) add(fqn string) error {
+	options := f.options[fqn]
+	g, err := f.group(options)
+	if err != nil {
+		return err
+	}
+	f.previous = options
+	e := Entry{Key: fqn, Fields: f.state[fqn], Group: g, Index: len(f.names[g])}
+	if i, ok := f.names[g][strings.ToLower(fqn)]; ok {
+		e.Index = i
+	}
+	f.Groups[g].Entries = append(f.Groups[g].Entries, len(f.Entries))
+	f.Entries = append(f.Entries, e)
+	delete(f.state, fqn)
+	return nil
+}
+
+// group finds the group of a parameter with such options, or begins it.
+func (f *flat) group(options *pickle.Dict) (int, error) {
+	v, _ := options.Get(KeyNames)
+	list, err := tree.Resolve(v)
+	if err != nil {
+		return 0, err
+	}
+	if list == nil {
+		if f.previous != nil && !has(f.previous, KeyNames) {
+			if same, err := tree.Same(f.previous, options); same || err != nil {
+				return len(f.Groups) - 1, err
+			}
+		}
+		return f.begin(options, nil)
+	}
+	wrong := fault.New(fault.Corrupt, "it is %s, expected a list of names", tree.Describe(list)).In(KeyNames)
+	if _, ok := pickle.Sequence(list); !ok {
+		return 0, wrong
+	}
+	if g, ok := f.byList[list]; ok { // a file has one list for all
+		return g, nil
+	}
+	names, ok := pickle.Strings(list)
+	if !ok {
+		return 0, wrong
+	}
+	id := strings.Join(names, "\x00")
+	g, ok := f.byNames[id]
+	if !ok {
+		if g, err = f.begin(options, names); err != nil {
+			return 0, err
+		}
+		f.byNames[id] = g
+	}
+	f.byList[list] = g
+	return g, nil
+}
+
+// begin adds a group.
+func (f *flat) begin(options *pickle.Dict, names []string) (int, error) {
+	group, _, err := splitGroup(options, "")
+	if err != nil {
+		return 0, err
+	}
+	index := make(map[string]int, len(names))
+	for i, name := range names {
+		index[strings.ToLower(name)] = i
+	}
+	f.Groups, f.names = append(f.Groups, group), append(f.names, index)
+	return len(f.Groups) - 1, nil
+}
+
+func has(d *pickle.Dict, key string) bool { _, ok := d.Get(key); return ok }
+
+// sort puts the entries group by group, in the order of their param_names.
+func (f *flat) sort() {
 	var entries []Entry
-	for g := range s.Groups {
-		group := &s.Groups[g]
-		slices.SortStableFunc(group.Entries, func(a, b int) int { return s.Entries[a].Index - s.Entries[b].Index })
+	for g := range f.Groups {
+		group := &f.Groups[g]
+		slices.SortStableFunc(group.Entries, func(a, b int) int { return f.Entries[a].Index - f.Entries[b].Index })
 		for i, e := range group.Entries {
-			entry := s.Entries[e]
+			entry := f.Entries[e]
 			entry.Index = i
 			group.Entries[i] = len(entries)
 			entries = append(entries, entry)
 		}
 	}
-	s.Entries = entries
+	f.Entries = entries
 }
 
 func splitStateKey(key string) (fqn, field string) {
@@ -314,4 +403,22 @@ func splitStateKey(key string) (fqn, field string) {
 		return key, ""
 	}
 	return key[:i], key[i+1:]
+}
+
+// CheckVersion checks format_version of a group's metadata, the part that a
+// loader of any form reads. Version 1 is written with native states, 3 with
+// rank-local ones; 2 is read and written by nothing.
+func CheckVersion(c *checkpoint.Checkpoint, metadata *pickle.Dict, group string) {
+	item := group + "." + KeyMetadata + ".format_version"
+	v, _ := metadata.Get("format_version")
+	v, err := tree.Resolve(v)
+	n, ok := v.(int64)
+	switch {
+	case err != nil:
+		c.FaultErr(err, item)
+	case !ok || n < 1 || n > 3:
+		c.Fault(fault.Unsupported, item, "it is %s, expected 1, 2 or 3", tree.Describe(v))
+	default:
+		c.SeeVersion("checkpoint metadata", strconv.FormatInt(n, 10))
+	}
 }

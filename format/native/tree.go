@@ -23,6 +23,11 @@ func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout) *pickle.Dict {
 	}
 	metadata.Set("device_anchor", tensor.FromBytes(tensor.Uint8, []int64{1}, []byte{0}))
 	top.Set("gefen_codebook", book)
+	if c.Owners != nil {
+		owners := ownersFor(c, l)
+		metadata.Set(keyOwnersMetadata, owners)
+		top.Set(keyOwners, owners)
+	}
 	s := &layout.State{Top: top}
 	for _, g := range c.Groups {
 		s.Groups = append(s.Groups, layout.Group{Fields: g.Fields, Metadata: metadata, Entries: g.Params})

@@ -1,7 +1,7 @@
 package tree
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	"gefenckpt/format/pickle"
@@ -28,9 +28,21 @@ func (p Path) String() string {
 		if i > 0 {
 			b.WriteByte('.')
 		}
-		fmt.Fprint(&b, step)
+		b.WriteString(Name(step))
 	}
 	return b.String()
+}
+
+// Name is a step in words: a string or number as it is, any other dict key
+// described.
+func Name(step pickle.Value) string {
+	switch step := step.(type) {
+	case string:
+		return step
+	case int64:
+		return strconv.FormatInt(step, 10)
+	}
+	return Describe(step)
 }
 
 // Get returns the node at path, reading lazy values on the way and the node
@@ -55,7 +67,7 @@ func Get(root pickle.Value, path ...pickle.Value) (pickle.Value, error) {
 }
 
 func noChild(node, step pickle.Value) *fault.Error {
-	return fault.New(fault.Corrupt, "%s has no %q", Describe(node), fmt.Sprint(step))
+	return fault.New(fault.Corrupt, "%s has no %q", Describe(node), Name(step))
 }
 
 // Child returns the value of a dict at a key, or of a list or tuple at a

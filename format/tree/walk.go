@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"fmt"
 	"slices"
 
 	"gefenckpt/format/pickle"
@@ -76,7 +75,7 @@ func Replace(root, value pickle.Value, path ...pickle.Value) (pickle.Value, erro
 	}
 	child, err = Replace(child, value, path[1:]...)
 	if err != nil {
-		return nil, fault.Within(err, "", fmt.Sprint(step))
+		return nil, fault.Within(err, "", Name(step))
 	}
 	return withChild(node, step, child), nil
 }
