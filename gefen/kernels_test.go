@@ -73,6 +73,67 @@ func TestPeriodVectors(t *testing.T) {
 	}
 }
 
+// literal is the search as the reference does it, divisor by divisor.
+func literal(x []float64) int {
+	scratch := make([]float64, len(x))
+	best, bestScore, before := 1, 1e-12, 0.0
+	for _, p := range Divisors(len(x)) {
+		if p == 1 || p == len(x) {
+			continue
+		}
+		e := blockError(x, p, scratch)
+		if e-before < bestScore {
+			best, bestScore = p, e-before
+		}
+		before = e
+	}
+	return best
+}
+
+// Screening never changes the result: random values of all scales, constant
+// blocks, near-ties of a few ulps, zeros.
+func TestSearchEqualsTheReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for n := range 4000 {
+		size := 2 + r.IntN(400)
+		if n%3 == 0 {
+			size = []int{720, 1024, 840, 1536, 97, 2520}[r.IntN(6)]
+		}
+		run := 1 + r.IntN(16)
+		scale := math.Exp(-30 * r.Float64())
+		x := make([]float64, size)
+		var values []float64
+		var lengths []int
+		for i := 0; i < size; {
+			v := float32(r.ExpFloat64() * scale)
+			switch n % 5 {
+			case 1:
+				v = float32(scale)
+			case 2:
+				v = float32(scale)
+				for range r.IntN(3) {
+					v = math.Nextafter32(v, 2)
+				}
+			case 3:
+				v *= float32(r.IntN(2))
+			}
+			k := min(run, size-i)
+			values, lengths = append(values, float64(v)), append(lengths, k)
+			for range k {
+				x[i] = float64(v)
+				i++
+			}
+		}
+		want := literal(x)
+		if got := searchPeriod(x); got != want {
+			t.Fatalf("case %d, %d elements: period %d, expected %d", n, size, got, want)
+		}
+		if got := searchRuns(values, lengths, size); got != want {
+			t.Fatalf("case %d, %d elements in runs of %d: period %d, expected %d", n, size, run, got, want)
+		}
+	}
+}
+
 func TestPeriodRules(t *testing.T) {
 	x := make([]float64, 64)
 	for _, c := range []struct {
@@ -332,6 +393,18 @@ func BenchmarkNearest(b *testing.B) {
 	b.SetBytes(int64(len(x)))
 	for b.Loop() {
 		q.Nearest(index, x)
+	}
+}
+
+func BenchmarkPeriodOfRuns(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	value, length := make([]float64, 1<<14), make([]int, 1<<14)
+	for i := range value {
+		value[i], length[i] = float64(float32(r.ExpFloat64())), 256
+	}
+	b.SetBytes(int64(len(value) * 256))
+	for b.Loop() {
+		searchRuns(value, length, len(value)*256)
 	}
 }
 

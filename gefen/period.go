@@ -43,29 +43,33 @@ func FindPeriod(x []float64, name string, shape []int64, r PeriodRule) (int, err
 			return 0, fmt.Errorf("%s: element %d is %v, expected a finite number", name, i, v)
 		}
 	}
-	if p := searchPeriod(x); p >= smallestPeriod {
-		return p, nil
-	}
-	return plainPeriod(len(x), shape), nil
+	return orPlain(searchPeriod(x), len(x), shape), nil
 }
 
-// searchPeriod returns the proper divisor of len(x) at which the average
-// variance within blocks drops the most against the divisor before.
-func searchPeriod(x []float64) int {
-	scratch := make([]float64, len(x))
-	best, bestScore := 1, 1e-12
-	before := 0.0 // blocks of one have no variance
-	for _, p := range Divisors(len(x)) {
-		if p == 1 || p == len(x) {
-			continue
+// FindPeriodOfRuns is FindPeriod for values that are constant over runs: run i
+// has length[i] elements of value[i]. It takes time by the run, not by the
+// element, but where two block lengths are all but tied.
+func FindPeriodOfRuns(value []float64, length []int, name string, shape []int64, r PeriodRule) (int, error) {
+	n := 0
+	for i, v := range value {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return 0, fmt.Errorf("%s: run %d is of %v, expected a finite number", name, i, v)
 		}
-		e := blockError(x, p, scratch)
-		if score := e - before; score < bestScore {
-			best, bestScore = p, score
-		}
-		before = e
+		n += length[i]
 	}
-	return best
+	if n <= 1 || r.one(name, shape) {
+		return 1, nil
+	}
+	return orPlain(searchRuns(value, length, n), n, shape), nil
+}
+
+// orPlain is a period that a search found, or where that is too short the one of
+// a shard without structure.
+func orPlain(found, n int, shape []int64) int {
+	if found >= smallestPeriod {
+		return found
+	}
+	return plainPeriod(n, shape)
 }
 
 // blockError is the root of the mean variance within blocks of p elements, all
