@@ -2,9 +2,8 @@ package pickle
 
 import (
 	"encoding/binary"
-	"math"
 	"math/big"
-	"strings"
+	"reflect"
 
 	"gefenckpt/internal/fault"
 )
@@ -24,15 +23,23 @@ type EncodeOptions struct {
 const batch = 1000
 
 // encodeDepth bounds the recursion of Append: values that Decode returned nest
-// less, cycles aside, and the memo ends those.
-const encodeDepth = 2000
+// less, and the memo ends cycles.
+const encodeDepth = 2 * deepest
 
-// Append appends the pickle of v to dst. What v shares by pointer is written
-// once; equal values give equal bytes. Loading it never calls more than v's own
-// globals.
+// Append appends the pickle of v to dst, much as CPython's pickle writes it: what
+// v shares by pointer is written once and fetched again, equal values give equal
+// bytes, and cycles are kept. Loading it never calls more than v's own globals
+// and those that bytes, bytearrays and sets need in protocol 2.
+//
+// Errors are faults: Resource for values that nest too deep, Internal for those
+// that no pickle can hold, and whatever Replace returns.
 func Append(dst []byte, v Value, o EncodeOptions) ([]byte, error) {
-	if o.Protocol == 0 {
+	switch o.Protocol {
+	case 0:
 		o.Protocol = 2
+	case 2, 4:
+	default:
+		return nil, fault.New(fault.Internal, "pickle protocol %d is not written, only 2 and 4", o.Protocol)
 	}
 	e := &encoder{out: dst, opts: o, memo: map[Value]uint32{}}
 	e.out = append(e.out, opProto, byte(o.Protocol))
@@ -43,18 +50,26 @@ func Append(dst []byte, v Value, o EncodeOptions) ([]byte, error) {
 }
 
 type encoder struct {
-	out   []byte
-	opts  EncodeOptions
-	memo  map[Value]uint32 // containers by pointer, strings and globals by value
+	out  []byte
+	opts EncodeOptions
+	// memo has the containers, by pointer, bytes by bytesAt, strings by value, and
+	// globals by pointer and by className: every mention of one is the same.
+	memo  map[Value]uint32
+	next  uint32 // memo entry
 	depth int
+	vain  int // items that were written and dropped, see again
 }
 
-// globalName keys the memo for globals: every mention of one is the same object.
-type globalName struct{ module, name string }
+// bytesAt identifies bytes that are not empty.
+type bytesAt struct {
+	first  *byte
+	length int
+}
 
+// value writes one value, and leaves it on top of the stack of who reads it.
 func (e *encoder) value(v Value) error {
 	if e.depth++; e.depth > encodeDepth {
-		return fault.New(fault.Resource, "a value nests deeper than %d", encodeDepth)
+		return fault.New(fault.Resource, "a value nests deeper than %d, or a set is part of itself", encodeDepth)
 	}
 	defer func() { e.depth-- }()
 	switch v := v.(type) {
@@ -70,68 +85,70 @@ func (e *encoder) value(v Value) error {
 		e.int(int64(v))
 	case int64:
 		e.int(v)
-	case *big.Int:
-		e.long(v)
+	default:
+		return e.remembered(v)
+	}
+	return nil
+}
+
+// remembered writes values that take more than a few bytes, most of which are
+// fetched from the memo when they come again.
+func (e *encoder) remembered(v Value) error {
+	switch v := v.(type) {
 	case float64:
-		e.op(opBinFloat)
-		e.out = binary.BigEndian.AppendUint64(e.out, math.Float64bits(v))
+		e.float(v)
+		return nil
 	case string:
-		e.string(v)
+		return e.string(v)
 	case Bytes:
 		return e.bytes(v)
-	case *ByteArray:
-		return e.shared(v, func() error {
-			return e.call(&Global{Module: "builtins", Name: "bytearray"}, NewTuple(Bytes(v.Data)))
-		})
+	case *Persistent:
+		return e.persistent(v)
+	case *Global:
+		return e.global(v)
+	}
+	if !isValue(v) {
+		return e.replaced(v)
+	}
+	if e.get(v) {
+		return nil
+	}
+	switch v := v.(type) {
 	case *Tuple:
 		return e.tuple(v)
 	case *List:
-		return e.container(v, opEmptyList, func() error { return e.items(v.Items) })
+		e.empty(v, opEmptyList)
+		return e.items(v.Items)
 	case *Dict:
-		return e.container(v, opEmptyDict, func() error { return e.pairs(v.Pairs) })
+		e.empty(v, opEmptyDict)
+		return e.pairs(v.Pairs)
 	case *Set:
-		name := "set"
-		if v.Frozen {
-			name = "frozenset"
-		}
-		return e.shared(v, func() error {
-			return e.call(&Global{Module: "builtins", Name: name}, NewTuple(&List{Items: v.Items}))
-		})
-	case *Global:
-		return e.global(v)
+		return e.set(v)
+	case *ByteArray:
+		return e.call(v, byteArrayClass, NewTuple(Bytes(v.Data)))
 	case *Object:
 		return e.object(v)
-	case *Persistent:
-		return e.persistent(v)
-	default:
-		return e.replaced(v)
 	}
+	e.long(v.(*big.Int))
 	return nil
+}
+
+// isValue says whether v is one of the kinds of Value.
+func isValue(v Value) bool {
+	switch v.(type) {
+	case nil, bool, int64, *big.Int, float64, string, Bytes, *ByteArray, *Tuple, *List, *Dict, *Set, *Global, *Object, *Persistent:
+		return true
+	}
+	return false
 }
 
 func (e *encoder) op(code byte) { e.out = append(e.out, code) }
 
-// shared writes a value once: again, it is fetched from the memo.
-func (e *encoder) shared(v Value, write func() error) error {
-	if e.get(v) {
-		return nil
-	}
-	if err := write(); err != nil {
-		return err
-	}
+// empty begins a container that is in the memo before its contents, which may
+// lead back to it.
+func (e *encoder) empty(v Value, code byte) {
+	e.op(code)
 	e.put(v)
-	return nil
-}
-
-// container writes a mutable container; it is in the memo before its contents,
-// which may lead back to it.
-func (e *encoder) container(v Value, empty byte, contents func() error) error {
-	if e.get(v) {
-		return nil
-	}
-	e.op(empty)
-	e.put(v)
-	return contents()
 }
 
 func (e *encoder) get(v Value) bool {
@@ -148,9 +165,11 @@ func (e *encoder) get(v Value) bool {
 	return true
 }
 
+// put remembers the value on top of the reader's stack as v.
 func (e *encoder) put(v Value) {
-	i := uint32(len(e.memo))
+	i := e.next
 	e.memo[v] = i
+	e.next++
 	switch {
 	case e.opts.Protocol >= 4:
 		e.op(opMemoize)
@@ -162,141 +181,89 @@ func (e *encoder) put(v Value) {
 	}
 }
 
-func (e *encoder) int(n int64) {
-	switch {
-	case n >= 0 && n < 1<<8:
-		e.out = append(e.out, opBinInt1, byte(n))
-	case n >= 0 && n < 1<<16:
-		e.op(opBinInt2)
-		e.out = binary.LittleEndian.AppendUint16(e.out, uint16(n))
-	case n >= math.MinInt32 && n <= math.MaxInt32:
-		e.op(opBinInt)
-		e.out = binary.LittleEndian.AppendUint32(e.out, uint32(int32(n)))
-	default:
-		e.long(big.NewInt(n))
-	}
-}
+// mostVain is how many items of values that contain themselves may be written
+// again.
+const mostVain = 1 << 20
 
-// long writes the shortest two's complement form, little-endian.
-func (e *encoder) long(n *big.Int) {
-	length := 0
-	if n.Sign() != 0 {
-		// One bit more than the magnitude, for the sign; a negative power of two
-		// needs none.
-		bits := n.BitLen() + 1
-		if n.Sign() < 0 && new(big.Int).Neg(n).TrailingZeroBits() == uint(n.BitLen()-1) {
-			bits--
-		}
-		length = (bits + 7) / 8
+// again is asked when the contents of v are written, of n items. It reports
+// whether v itself was written on the way, because it is part of a container in
+// it, as CPython does: the items are then to be dropped and v to be fetched.
+func (e *encoder) again(v Value, n int) (bool, error) {
+	if _, ok := e.memo[v]; !ok {
+		return false, nil
 	}
-	twos := new(big.Int).Set(n)
-	if n.Sign() < 0 {
-		twos.Add(twos, new(big.Int).Lsh(big.NewInt(1), uint(8*length)))
+	if e.vain += n; e.vain > mostVain {
+		return true, fault.New(fault.Resource, "values that contain themselves would be written more than %d times", mostVain)
 	}
-	b := twos.FillBytes(make([]byte, length))
-	if length < 1<<8 {
-		e.out = append(e.out, opLong1, byte(length))
-	} else {
-		e.op(opLong4)
-		e.out = binary.LittleEndian.AppendUint32(e.out, uint32(length))
-	}
-	for i := range b {
-		e.op(b[len(b)-1-i])
-	}
-}
-
-func (e *encoder) string(s string) {
-	if e.get(s) {
-		return
-	}
-	if e.opts.Protocol >= 4 && len(s) < 1<<8 {
-		e.out = append(e.out, opShortUnicode, byte(len(s)))
-	} else {
-		e.op(opBinUnicode)
-		e.out = binary.LittleEndian.AppendUint32(e.out, uint32(len(s)))
-	}
-	e.out = append(e.out, s...)
-	e.put(s)
-}
-
-// bytes writes bytes; protocol 2 has none, so CPython encodes a string whose
-// code points are the bytes.
-func (e *encoder) bytes(b []byte) error {
-	if e.opts.Protocol >= 3 {
-		if len(b) < 1<<8 {
-			e.out = append(e.out, opShortBinBytes, byte(len(b)))
-		} else {
-			e.op(opBinBytes)
-			e.out = binary.LittleEndian.AppendUint32(e.out, uint32(len(b)))
-		}
-		e.out = append(e.out, b...)
-		return nil
-	}
-	if len(b) == 0 {
-		return e.call(&Global{Module: "builtins", Name: "bytes"}, emptyTuple)
-	}
-	var text strings.Builder
-	for _, c := range b {
-		text.WriteRune(rune(c))
-	}
-	return e.call(&Global{Module: "_codecs", Name: "encode"}, NewTuple(text.String(), "latin1"))
+	return true, nil
 }
 
 func (e *encoder) tuple(t *Tuple) error {
-	if len(t.Items) == 0 {
+	n := len(t.Items)
+	if n == 0 {
 		e.op(opEmptyTuple)
 		return nil
 	}
-	if e.get(t) {
-		return nil
-	}
-	if len(t.Items) > 3 {
+	if n > 3 {
 		e.op(opMark)
 	}
-	for _, item := range t.Items {
-		if err := e.value(item); err != nil {
-			return err
-		}
+	if err := e.values(t.Items); err != nil {
+		return err
 	}
-	if _, ok := e.memo[t]; ok {
-		// The tuple contains itself, through something mutable, and is written by
-		// now: drop the items and fetch it.
-		if len(t.Items) > 3 {
+	if written, err := e.again(t, n); written {
+		if n > 3 {
 			e.op(opPopMark)
 		} else {
-			for range t.Items {
-				e.op(opPop)
-			}
+			e.pop(n)
 		}
 		e.get(t)
-		return nil
+		return err
 	}
-	if len(t.Items) > 3 {
+	if n > 3 {
 		e.op(opTuple)
 	} else {
-		e.op(opTuple1 + byte(len(t.Items)-1))
+		e.op(opTuple1 + byte(n-1))
 	}
 	e.put(t)
 	return nil
 }
 
+func (e *encoder) pop(n int) {
+	for range n {
+		e.op(opPop)
+	}
+}
+
+func (e *encoder) values(items []Value) error {
+	for _, item := range items {
+		if err := e.value(item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// items appends to the list or object on top of the reader's stack.
 func (e *encoder) items(items []Value) error {
 	for len(items) > 0 {
 		n := min(len(items), batch)
 		if n > 1 {
 			e.op(opMark)
 		}
-		for _, item := range items[:n] {
-			if err := e.value(item); err != nil {
-				return err
-			}
+		if err := e.values(items[:n]); err != nil {
+			return err
 		}
-		e.op(either(n > 1, opAppends, opAppend))
+		if n > 1 {
+			e.op(opAppends)
+		} else {
+			e.op(opAppend)
+		}
 		items = items[n:]
 	}
 	return nil
 }
 
+// pairs sets entries of the dict or object on top of the reader's stack.
 func (e *encoder) pairs(pairs []Pair) error {
 	for len(pairs) > 0 {
 		n := min(len(pairs), batch)
@@ -311,112 +278,61 @@ func (e *encoder) pairs(pairs []Pair) error {
 				return err
 			}
 		}
-		e.op(either(n > 1, opSetItems, opSetItem))
+		if n > 1 {
+			e.op(opSetItems)
+		} else {
+			e.op(opSetItem)
+		}
 		pairs = pairs[n:]
 	}
 	return nil
 }
 
-func either(first bool, a, b byte) byte {
-	if first {
-		return a
+func (e *encoder) set(s *Set) error {
+	switch {
+	case e.opts.Protocol < 4 && s.Frozen:
+		return e.call(s, frozenSetClass, NewTuple(NewList(s.Items...)))
+	case e.opts.Protocol < 4:
+		return e.call(s, setClass, NewTuple(NewList(s.Items...)))
+	case s.Frozen:
+		return e.frozenSet(s)
 	}
-	return b
-}
-
-// global writes a global under its Python 2 module, as CPython does below
-// protocol 3.
-func (e *encoder) global(g *Global) error {
-	key := globalName{g.Module, g.Name}
-	if e.get(key) {
-		return nil
-	}
-	module := g.Module
-	if e.opts.Protocol < 3 {
-		for old, py3 := range renamed {
-			if py3 == module {
-				module = old
-			}
-		}
-	}
-	if strings.Contains(module+g.Name, "\n") {
-		return fault.New(fault.Corrupt, "the global %q.%q has a newline in its name", g.Module, g.Name)
-	}
-	if e.opts.Protocol >= 4 {
-		e.string(module)
-		e.string(g.Name)
-		e.op(opStackGlobal)
-	} else {
-		e.op(opGlobal)
-		e.out = append(e.out, module+"\n"+g.Name+"\n"...)
-	}
-	e.put(key)
-	return nil
-}
-
-// call writes callable(*args).
-func (e *encoder) call(callable *Global, args *Tuple) error {
-	if err := e.global(callable); err != nil {
-		return err
-	}
-	if err := e.value(args); err != nil {
-		return err
-	}
-	e.op(opReduce)
-	return nil
-}
-
-func (e *encoder) object(o *Object) error {
-	if e.get(o) {
-		return nil
-	}
-	args := o.Args
-	if args == nil {
-		args = emptyTuple
-	}
-	if err := e.global(o.Class); err != nil {
-		return err
-	}
-	if err := e.value(args); err != nil {
-		return err
-	}
-	if _, ok := e.memo[o]; ok {
-		return fault.New(fault.Unsupported, "an object of %s.%s is among its own arguments", o.Class.Module, o.Class.Name)
-	}
-	e.op(either(o.New, opNewObj, opReduce))
-	e.put(o)
-	if o.Extra != nil {
-		if err := e.items(o.Extra.Items); err != nil {
+	e.empty(s, opEmptySet)
+	for items := s.Items; len(items) > 0; {
+		n := min(len(items), batch)
+		e.op(opMark)
+		if err := e.values(items[:n]); err != nil {
 			return err
 		}
-		if err := e.pairs(o.Extra.Pairs); err != nil {
-			return err
-		}
-	}
-	if o.HasState {
-		if err := e.value(o.State); err != nil {
-			return err
-		}
-		e.op(opBuild)
+		e.op(opAddItems)
+		items = items[n:]
 	}
 	return nil
 }
 
-func (e *encoder) persistent(p *Persistent) error {
-	if err := e.value(p.ID); err != nil {
+func (e *encoder) frozenSet(s *Set) error {
+	e.op(opMark)
+	if err := e.values(s.Items); err != nil {
 		return err
 	}
-	e.op(opBinPersID)
+	if written, err := e.again(s, len(s.Items)); written {
+		e.op(opPopMark)
+		e.get(s)
+		return err
+	}
+	e.op(opFrozenSet)
+	e.put(s)
 	return nil
 }
 
-// replaced writes what the Replace hook makes of v. The same v, by pointer, is
-// asked about once.
+// replaced writes what the Replace hook makes of v. The same v is asked about
+// once.
 func (e *encoder) replaced(v Value) error {
 	if e.opts.Replace == nil {
 		return fault.New(fault.Internal, "a %T cannot be pickled", v)
 	}
-	if e.get(v) {
+	comparable := reflect.ValueOf(v).Comparable()
+	if comparable && e.get(v) {
 		return nil
 	}
 	r, err := e.opts.Replace(v)
@@ -426,6 +342,8 @@ func (e *encoder) replaced(v Value) error {
 	if err := e.value(r); err != nil {
 		return err
 	}
-	e.put(v)
+	if comparable {
+		e.put(v)
+	}
 	return nil
 }

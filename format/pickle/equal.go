@@ -3,26 +3,34 @@ package pickle
 import (
 	"math"
 	"math/big"
+	"reflect"
+	"slices"
 )
 
 // Equal says whether two values are the same data: types must agree (1 is not
-// True, a tuple no list), dicts may differ in order, floats go by their bits. It
-// is linear on shared graphs and ends on cycles. Values of other packages are
-// equal when they are identical.
-func Equal(a, b Value) bool { return equal(a, b, map[[2]Value]bool{}) }
+// True, a tuple no list), dicts and sets may differ in order, floats go by their
+// bits. Keys and members other than strings, numbers and the like are compared in
+// the order in which they stand. It is linear on shared graphs and ends on
+// cycles. Values of other packages are equal when Go's == says so.
+func Equal(a, b Value) bool {
+	c := comparison{}
+	return c.equal(a, b)
+}
 
-// equal assumes of pairs in seen that they are equal: they were compared, or are
-// being compared further up.
-func equal(a, b Value, seen map[[2]Value]bool) bool {
-	if _, ok := a.(nested); ok {
+// comparison has the pairs of containers that are taken to be equal: they were
+// compared, or are being compared further up. One pair that differs ends it all.
+type comparison map[[2]Value]bool
+
+func (c comparison) equal(a, b Value) bool {
+	if nestingOf(a) != nil {
 		pair := [2]Value{a, b}
-		if _, ok := b.(nested); !ok {
+		if nestingOf(b) == nil {
 			return false
 		}
-		if seen[pair] {
+		if c[pair] {
 			return true
 		}
-		seen[pair] = true
+		c[pair] = true
 	}
 	switch a := a.(type) {
 	case float64:
@@ -39,86 +47,147 @@ func equal(a, b Value, seen map[[2]Value]bool) bool {
 		return ok && string(a.Data) == string(b.Data)
 	case *Tuple:
 		b, ok := b.(*Tuple)
-		return ok && equalItems(a.Items, b.Items, seen)
+		return ok && c.items(a.Items, b.Items)
 	case *List:
 		b, ok := b.(*List)
-		return ok && equalItems(a.Items, b.Items, seen)
+		return ok && c.items(a.Items, b.Items)
 	case *Set:
 		b, ok := b.(*Set)
-		return ok && a.Frozen == b.Frozen && equalItems(a.Items, b.Items, seen)
+		return ok && a.Frozen == b.Frozen && c.unordered(members(a.Items), members(b.Items))
 	case *Dict:
 		b, ok := b.(*Dict)
-		return ok && equalDicts(a, b, seen)
+		return ok && c.unordered(a.Pairs, b.Pairs)
 	case *Global:
 		b, ok := b.(*Global)
-		return ok && a.Module == b.Module && a.Name == b.Name
+		return ok && a.is(b)
 	case *Object:
 		b, ok := b.(*Object)
-		return ok && a.New == b.New && a.HasState == b.HasState && equal(a.Class, b.Class, seen) &&
-			equal(a.args(), b.args(), seen) && equal(a.State, b.State, seen) && equalExtra(a.Extra, b.Extra, seen)
+		return ok && c.objects(a, b)
 	case *Persistent:
 		b, ok := b.(*Persistent)
-		return ok && equal(a.ID, b.ID, seen)
+		return ok && c.equal(a.ID, b.ID)
 	}
-	return a == b
+	return a == nil && b == nil || a != nil && reflect.ValueOf(a).Comparable() && a == b
 }
 
-func (o *Object) args() *Tuple {
-	if o.Args == nil {
-		return emptyTuple
-	}
-	return o.Args
-}
-
-func equalExtra(a, b *Extra, seen map[[2]Value]bool) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return equalItems(a.Items, b.Items, seen) && equalPairs(a.Pairs, b.Pairs, seen)
-}
-
-func equalItems(a, b []Value, seen map[[2]Value]bool) bool {
+func (c comparison) items(a, b []Value) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	for i := range a {
-		if !equal(a[i], b[i], seen) {
+		if !c.equal(a[i], b[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func equalPairs(a, b []Pair, seen map[[2]Value]bool) bool {
-	if len(a) != len(b) {
+func (c comparison) objects(a, b *Object) bool {
+	x, y := a.Extra, b.Extra
+	if x == nil {
+		x = &Extra{}
+	}
+	if y == nil {
+		y = &Extra{}
+	}
+	if (x.Kwargs == nil) != (y.Kwargs == nil) || x.Kwargs != nil && !c.equal(x.Kwargs, y.Kwargs) {
 		return false
 	}
-	for i := range a {
-		if !equal(a[i].Key, b[i].Key, seen) || !equal(a[i].Value, b[i].Value, seen) {
-			return false
-		}
-	}
-	return true
+	return a.New == b.New && a.HasState == b.HasState && a.Class.is(b.Class) && c.equal(a.args(), b.args()) &&
+		c.equal(a.State, b.State) && c.items(x.Items, y.Items) && c.unordered(x.Pairs, y.Pairs)
 }
 
-// equalDicts compares entry by entry; keys that stand elsewhere in b are looked
-// up.
-func equalDicts(a, b *Dict, seen map[[2]Value]bool) bool {
-	if len(a.Pairs) != len(b.Pairs) {
-		return false
+// members are the entries of a set, as keys without values.
+func members(items []Value) []Pair {
+	pairs := make([]Pair, len(items))
+	for i, item := range items {
+		pairs[i].Key = item
 	}
-	for i, p := range a.Pairs {
-		other := b.Pairs[i]
-		if hashable(p.Key) && !sameKey(p.Key, other.Key) {
-			j := b.find(p.Key)
-			if j < 0 {
-				return false
+	return pairs
+}
+
+// unordered compares entries with scalar keys by these, and others one after the
+// other.
+func (c comparison) unordered(a, b []Pair) bool {
+	a, othersOfA := split(a)
+	b, othersOfB := split(b)
+	return len(a) == len(b) && len(othersOfA) == len(othersOfB) && c.byKey(a, b) && c.inOrder(othersOfA, othersOfB)
+}
+
+// split parts the entries with scalar keys from others, in their orders.
+func split(pairs []Pair) (scalars, others []Pair) {
+	for i, p := range pairs {
+		switch _, ok := scalar(p.Key); {
+		case !ok:
+			if others == nil {
+				scalars = slices.Clone(pairs[:i])
 			}
-			other = b.Pairs[j]
+			others = append(others, p)
+		case others != nil:
+			scalars = append(scalars, p)
 		}
-		if !equal(p.Key, other.Key, seen) || !equal(p.Value, other.Value, seen) {
+	}
+	if others == nil {
+		return pairs, nil
+	}
+	return scalars, others
+}
+
+func (c comparison) inOrder(a, b []Pair) bool {
+	for i := range a {
+		if !c.equal(a[i].Key, b[i].Key) || !c.equal(a[i].Value, b[i].Value) {
 			return false
 		}
 	}
 	return true
+}
+
+// byKey compares entries with scalar keys, in order as long as the keys agree.
+func (c comparison) byKey(a, b []Pair) bool {
+	same := 0
+	for same < len(a) && mustScalar(a[same].Key) == mustScalar(b[same].Key) {
+		same++
+	}
+	if !c.inOrder(a[:same], b[:same]) {
+		return false
+	}
+	rest := make(map[Value]Value, len(b)-same)
+	for _, p := range b[same:] {
+		rest[mustScalar(p.Key)] = p.Value
+	}
+	for _, p := range a[same:] {
+		key := mustScalar(p.Key)
+		value, ok := rest[key]
+		if !ok || !c.equal(p.Value, value) {
+			return false
+		}
+		delete(rest, key)
+	}
+	return true
+}
+
+type (
+	floatBits uint64
+	rawBytes  string
+	decimal   string
+)
+
+// scalar is what a key without parts is looked up by.
+func scalar(v Value) (Value, bool) {
+	switch v := v.(type) {
+	case nil, bool, int64, string:
+		return v, true
+	case float64:
+		return floatBits(math.Float64bits(v)), true
+	case Bytes:
+		return rawBytes(v), true
+	case *big.Int:
+		return decimal(v.Text(16)), true
+	}
+	return nil, false
+}
+
+func mustScalar(v Value) Value {
+	key, _ := scalar(v)
+	return key
 }

@@ -9,7 +9,8 @@ package pickle
 //	bool               bool
 //	int                int64, or *big.Int beyond 64 bits
 //	float              float64
-//	str                string
+//	str                string, UTF-8; lone surrogates as three bytes, as CPython
+//	                   writes them
 //	bytes, bytearray   Bytes, *ByteArray
 //	tuple              *Tuple
 //	list               *List
@@ -21,8 +22,7 @@ package pickle
 //
 // Pointers keep identity: what Python shared is shared, so a value can be a
 // graph with cycles, and a small pickle can hold exponentially many paths. Walk
-// it with a visited set or a bound. Its depth is bounded (see [Limits]), cycles
-// aside.
+// it with a visited set or a bound. Its depth is bounded (see [Limits]).
 type Value = any
 
 // Bytes is a Python bytes object.
@@ -74,24 +74,26 @@ type Object struct {
 	Class  *Global
 	Args   *Tuple
 	State  Value  // of BUILD, or what the Build hook put there
-	Extra  *Extra // nil when nothing was added
+	Extra  *Extra // nil when there is none of it
 	Offset int64  // of the opcode that made it
 	nesting
 	New      bool
 	HasState bool
 }
 
-// Extra is what APPENDS and SETITEMS added to an Object (an OrderedDict or a
-// list subclass, say).
+// Extra is what few objects have: what APPENDS and SETITEMS added (to an
+// OrderedDict or a list subclass, say), and the keyword arguments of NEWOBJ_EX.
 type Extra struct {
-	Items []Value
-	Pairs []Pair
+	Items  []Value
+	Pairs  []Pair
+	Kwargs *Dict
 }
 
 // Persistent is a persistent id that no hook resolved.
 type Persistent struct {
 	ID     Value
 	Offset int64
+	nesting
 }
 
 // nesting is how deep a container's contents go, as far as it is known while
@@ -101,7 +103,23 @@ type nesting struct {
 	placed bool
 }
 
-func (n *nesting) at() *nesting { return n }
-
-// nested is any container.
-type nested interface{ at() *nesting }
+// nestingOf is the nesting of a container, nil of what holds no values.
+func nestingOf(v Value) *nesting {
+	switch v := v.(type) {
+	case *Tuple:
+		if len(v.Items) > 0 {
+			return &v.nesting
+		}
+	case *List:
+		return &v.nesting
+	case *Dict:
+		return &v.nesting
+	case *Set:
+		return &v.nesting
+	case *Object:
+		return &v.nesting
+	case *Persistent:
+		return &v.nesting
+	}
+	return nil
+}

@@ -1,12 +1,9 @@
 package pickle
 
-import (
-	"fmt"
-	"math/big"
-)
+import "slices"
 
 // dictClasses are the classes whose objects are dicts with another name.
-var dictClasses = map[[2]string]bool{
+var dictClasses = map[className]bool{
 	{"collections", "OrderedDict"}: true,
 	{"collections", "defaultdict"}: true,
 	{"collections", "Counter"}:     true,
@@ -19,13 +16,47 @@ func AsDict(v Value) (*Dict, bool) {
 	case *Dict:
 		return v, true
 	case *Object:
-		if !dictClasses[[2]string{v.Class.Module, v.Class.Name}] {
+		if !dictClasses[className{v.Class.Module, v.Class.Name}] {
 			return nil, false
 		}
-		if v.Extra == nil {
-			return &Dict{}, true
+		pairs, ok := initial(v)
+		switch {
+		case !ok:
+			return nil, false
+		case v.Extra != nil && len(pairs) == 0:
+			pairs = v.Extra.Pairs
+		case v.Extra != nil:
+			pairs = slices.Concat(pairs, v.Extra.Pairs)
 		}
-		return &Dict{Pairs: v.Extra.Pairs}, true
+		return &Dict{Pairs: pairs}, true
+	}
+	return nil, false
+}
+
+// initial are the entries that an object of dictClasses gets from its arguments:
+// a dict that a Counter counts on from, or the list of entries that Python 2
+// makes an OrderedDict of. The argument of a defaultdict makes values, not
+// entries. It is false for other arguments.
+func initial(o *Object) ([]Pair, bool) {
+	if o.Class.Name == "defaultdict" || o.Args == nil || len(o.Args.Items) == 0 {
+		return nil, true
+	}
+	switch from := o.Args.Items[0].(type) {
+	case *Dict:
+		return from.Pairs, true
+	case *List:
+		if o.Class.Name != "OrderedDict" {
+			return nil, false
+		}
+		pairs := make([]Pair, len(from.Items))
+		for i, item := range from.Items {
+			entry, ok := Sequence(item)
+			if !ok || len(entry) != 2 {
+				return nil, false
+			}
+			pairs[i] = Pair{entry[0], entry[1]}
+		}
+		return pairs, true
 	}
 	return nil, false
 }
@@ -64,178 +95,4 @@ func sequenceOf[T any](v Value) ([]T, bool) {
 		}
 	}
 	return out, true
-}
-
-// builtin makes Go values of the builtins that protocol 2 can only write as
-// calls; it returns o where it is no such call.
-func builtin(o *Object) Value {
-	args := o.Args.Items
-	switch o.Class.Module + "." + o.Class.Name {
-	case "_codecs.encode":
-		if len(args) == 2 && args[1] == "latin1" {
-			if b, ok := latin1(args[0]); ok {
-				return Bytes(b)
-			}
-		}
-	case "builtins.bytearray":
-		switch {
-		case len(args) == 0:
-			return &ByteArray{}
-		case len(args) == 1:
-			if b, ok := args[0].(Bytes); ok {
-				return &ByteArray{Data: b}
-			}
-		}
-	case "builtins.bytes":
-		if len(args) == 0 {
-			return Bytes{}
-		}
-	case "builtins.set", "builtins.frozenset":
-		if len(args) == 1 {
-			if l, ok := args[0].(*List); ok {
-				return &Set{Items: l.Items, Frozen: o.Class.Name == "frozenset", nesting: nesting{depth: l.depth}}
-			}
-		}
-	}
-	return o
-}
-
-// latin1 turns each code point of a string into one byte.
-func latin1(v Value) ([]byte, bool) {
-	s, ok := v.(string)
-	if !ok {
-		return nil, false
-	}
-	b := make([]byte, 0, len(s))
-	for _, r := range s {
-		if r > 0xff {
-			return nil, false
-		}
-		b = append(b, byte(r))
-	}
-	return b, true
-}
-
-// describe is a value in a few words, for errors.
-func describe(v Value) string {
-	switch v := v.(type) {
-	case nil:
-		return "None"
-	case bool, int64, float64:
-		return fmt.Sprintf("%v", v)
-	case *big.Int:
-		return "a long integer"
-	case string:
-		if len(v) > 40 {
-			return fmt.Sprintf("%q...", v[:40])
-		}
-		return fmt.Sprintf("%q", v)
-	case Bytes, *ByteArray:
-		return "bytes"
-	case *Tuple:
-		return fmt.Sprintf("a tuple of %d", len(v.Items))
-	case *List:
-		return fmt.Sprintf("a list of %d", len(v.Items))
-	case *Dict:
-		return fmt.Sprintf("a dict of %d", len(v.Pairs))
-	case *Set:
-		return fmt.Sprintf("a set of %d", len(v.Items))
-	case *Global:
-		return v.Module + "." + v.Name
-	case *Object:
-		return "an object of " + v.Class.Module + "." + v.Class.Name
-	case *Persistent:
-		return "a persistent id"
-	}
-	return fmt.Sprintf("a %T", v)
-}
-
-// Describe is a value in a few words, for error texts: "a dict of 3", "None".
-func Describe(v Value) string { return describe(v) }
-
-// children calls each for the values that v holds.
-func children(v Value, each func(Value)) {
-	all := func(items []Value) {
-		for _, item := range items {
-			each(item)
-		}
-	}
-	pairs := func(pairs []Pair) {
-		for _, p := range pairs {
-			each(p.Key)
-			each(p.Value)
-		}
-	}
-	switch v := v.(type) {
-	case *Tuple:
-		all(v.Items)
-	case *List:
-		all(v.Items)
-	case *Set:
-		all(v.Items)
-	case *Dict:
-		pairs(v.Pairs)
-	case *Object:
-		if v.Args != nil {
-			each(v.Args)
-		}
-		each(v.State)
-		if v.Extra != nil {
-			all(v.Extra.Items)
-			pairs(v.Extra.Pairs)
-		}
-	case *Persistent:
-		each(v.ID)
-	}
-}
-
-// deeperThan says whether the longest path in v, cycles cut, passes limit. It
-// works level by level from the leaves up, so that it needs no deep recursion.
-func deeperThan(v Value, limit int) bool {
-	const open = -1 // on the path from the root: an edge to it closes a cycle
-	depth := map[Value]int{}
-	type frame struct {
-		v    Value
-		next []Value
-		max  int
-	}
-	push := func(path []frame, v Value) []frame {
-		depth[v] = open
-		f := frame{v: v}
-		children(v, func(c Value) {
-			if _, ok := c.(nested); ok {
-				f.next = append(f.next, c)
-			}
-		})
-		return append(path, f)
-	}
-	if _, ok := v.(nested); !ok {
-		return false
-	}
-	for path := push(nil, v); len(path) > 0; {
-		if len(path) > limit {
-			return true
-		}
-		top := &path[len(path)-1]
-		if len(top.next) == 0 {
-			depth[top.v] = top.max + 1
-			if top.max+1 > limit {
-				return true
-			}
-			path = path[:len(path)-1]
-			if len(path) > 0 {
-				up := &path[len(path)-1]
-				up.max = max(up.max, top.max+1)
-			}
-			continue
-		}
-		c := top.next[len(top.next)-1]
-		top.next = top.next[:len(top.next)-1]
-		if d, seen := depth[c]; !seen {
-			path = push(path, c)
-		} else if d != open {
-			top.max = max(top.max, d)
-		}
-	}
-	return false
 }
