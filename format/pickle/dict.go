@@ -1,12 +1,16 @@
 package pickle
 
-import (
-	"hash/maphash"
-	"slices"
-)
+import "slices"
 
 // smallDict is how many entries are searched one by one.
-const smallDict = 8
+const smallDict = 16
+
+// dictIndex is where the string and integer keys of a dict stand, of as many
+// entries as it is for.
+type dictIndex struct {
+	at      map[Value]int
+	entries int
+}
 
 // Len is the number of entries.
 func (d *Dict) Len() int { return len(d.Pairs) }
@@ -32,8 +36,13 @@ func (d *Dict) Set(key, value Value) {
 		return
 	}
 	d.Pairs = append(d.Pairs, Pair{key, value})
-	if d.index != nil {
-		d.index[key] = len(d.Pairs) - 1
+	switch index := d.index.Load(); {
+	case index == nil:
+	case index.entries == len(d.Pairs)-1:
+		index.at[key] = index.entries
+		index.entries++
+	default: // Pairs was cut off
+		d.index.Store(nil)
 	}
 }
 
@@ -44,7 +53,7 @@ func (d *Dict) Delete(key Value) bool {
 		return false
 	}
 	d.Pairs = slices.Delete(d.Pairs, i, i+1)
-	d.index = nil
+	d.index.Store(nil)
 	return true
 }
 
@@ -53,18 +62,25 @@ func (d *Dict) find(key Value) int {
 	if len(d.Pairs) <= smallDict {
 		return slices.IndexFunc(d.Pairs, func(p Pair) bool { return sameKey(p.Key, key) })
 	}
-	if len(d.index) == 0 {
-		d.index = make(map[Value]int, len(d.Pairs))
-		for i, p := range d.Pairs {
-			if hashable(p.Key) {
-				d.index[p.Key] = i
-			}
-		}
+	index := d.index.Load()
+	if index == nil || index.entries != len(d.Pairs) {
+		index = newIndex(d.Pairs)
+		d.index.Store(index)
 	}
-	if i, ok := d.index[key]; ok {
+	if i, ok := index.at[key]; ok {
 		return i
 	}
 	return -1
+}
+
+func newIndex(pairs []Pair) *dictIndex {
+	index := &dictIndex{at: make(map[Value]int, len(pairs)), entries: len(pairs)}
+	for i, p := range pairs {
+		if hashable(p.Key) {
+			index.at[p.Key] = i
+		}
+	}
+	return index
 }
 
 // hashable says whether keys of this kind are looked up and compared.
@@ -77,41 +93,6 @@ func hashable(key Value) bool {
 }
 
 func sameKey(a, b Value) bool { return hashable(a) && hashable(b) && a == b }
-
-// keySeed hashes keys to find those that stand twice.
-var keySeed = maphash.MakeSeed()
-
-// duplicate finds a string or integer key that stands twice, by sorting hashes:
-// a map of a million keys would cost more memory than the dict.
-func (d *Dict) duplicate() (Value, bool) {
-	type hashed struct {
-		hash uint64
-		at   int
-	}
-	all := make([]hashed, 0, len(d.Pairs))
-	for i, p := range d.Pairs {
-		if hashable(p.Key) {
-			all = append(all, hashed{maphash.Comparable(keySeed, p.Key), i})
-		}
-	}
-	slices.SortFunc(all, func(a, b hashed) int {
-		switch {
-		case a.hash < b.hash:
-			return -1
-		case a.hash > b.hash:
-			return 1
-		}
-		return 0
-	})
-	for i := 1; i < len(all); i++ {
-		for j := i - 1; j >= 0 && all[j].hash == all[i].hash; j-- {
-			if key := d.Pairs[all[i].at].Key; sameKey(key, d.Pairs[all[j].at].Key) {
-				return key, true
-			}
-		}
-	}
-	return nil, false
-}
 
 // NewDict is a dict of alternating keys and values.
 func NewDict(items ...Value) *Dict {

@@ -3,6 +3,8 @@
 // and what Python would build by calling them becomes an [Object].
 package pickle
 
+import "sync/atomic"
+
 // Value is a Python object as inert Go data:
 //
 //	None               nil
@@ -54,10 +56,12 @@ type Set struct {
 type Pair struct{ Key, Value Value }
 
 // Dict is a Python dict in insertion order. Keys are whatever the pickle holds;
-// no two are equal strings or integers.
+// no two are equal strings or integers. Looking keys up is safe from several
+// goroutines. Entries may be appended to Pairs and cut off; to change a key, use
+// Delete and Set.
 type Dict struct {
 	Pairs []Pair
-	index map[Value]int // of string and int64 keys in Pairs, built when it pays
+	index atomic.Pointer[dictIndex] // built when it pays
 	nesting
 }
 
