@@ -29,16 +29,15 @@ type Step struct {
 	quantizer *Quantizer
 	codewords Codebook // in the gradient's type
 
-	weight   float32 // 1-beta1, what the gradient adds to the momentum
-	keep     float32 // beta2
-	add      float32 // 1-beta2
-	bc2      float32 // bias correction of a factored second moment
-	rootBC2  float32 // and its root, of a second moment by blocks
-	invBC1   float32
-	eps      float32
-	lr       float32
-	decay    float32 // 1 - lr*weight decay
-	decaying bool
+	weight  float32 // 1-beta1, what the gradient adds to the momentum
+	keep    float32 // beta2
+	add     float32 // 1-beta2
+	bc2     float32 // bias correction of a factored second moment
+	rootBC2 float32 // and its root, of a second moment by blocks
+	invBC1  float32
+	eps     float32
+	lr      float32
+	decay   float32 // 1 - lr*weight decay, exactly 1 without
 }
 
 // NewStep prepares a step of a parameter of type d. age is the parameter's Step and
@@ -61,7 +60,6 @@ func (a Arithmetic) NewStep(o Options, d DType, c *Codebook, q *Quantizer, age, 
 		eps:       float32(o.Eps),
 		lr:        float32(o.LR),
 		decay:     float32(1 - float64(o.LR*o.WeightDecay)),
-		decaying:  o.WeightDecay > 0,
 	}
 	d.round(s.codewords[:])
 	return s

@@ -30,35 +30,36 @@ func (b Blocks) groups(yield func(group Blocks, at, end int)) {
 	}
 }
 
+// work holds the temporaries of a tile, by element: its momentum, magnitudes, and
+// factors from momentum to step size; and such factors by block.
+type work struct {
+	m, mag, scale, block [tile]float32
+}
+
 // Blocks steps the blocks b, with a second moment per block, by the gradient g of
 // their elements. The parameter's values p are decayed and updated, unless p is nil;
 // u is set to the update, what is taken from the decayed values, unless u is nil.
 func (s *Step) Blocks(p, u, g []float32, b Blocks) {
+	var w work
 	b.groups(func(b Blocks, at, end int) {
-		var scale [tile]float32
-		s.secondMoments(&scale, g[at:end], b)
-		s.requantize(g[at:end], b)
-		s.finish(part(p, at, end), part(u, at, end), end-at, func(u []float32, at int) {
-			for i := at / b.Period; len(u) > 0; i++ {
-				n := min((i+1)*b.Period-at, len(u))
-				s.update(u[:n], b.Index[at:at+n], b.Magnitude[i], scale[i])
-				u, at = u[n:], at+n
-			}
+		s.secondMoments(&w, g[at:end], b)
+		s.requantize(&w, g[at:end], b)
+		s.finish(&w, part(p, at, end), part(u, at, end), b, func(at int, scale []float32) {
+			spread(scale, w.block[:], b.Period, at)
 		})
 	})
 }
 
-// secondMoments advances the second moments of a group of blocks, and sets scale to
-// the factors from momentum to step size.
-func (s *Step) secondMoments(scale *[tile]float32, g []float32, b Blocks) {
+// secondMoments advances the second moments of a group of blocks, and sets w.block to
+// their factors from momentum to step size.
+func (s *Step) secondMoments(w *work, g []float32, b Blocks) {
 	if len(g) > tile {
-		scale[0] = s.secondMoment(&b.Vmean[0], sumSquares(s.dtype, g)/float32(len(g)))
+		w.block[0] = s.secondMoment(&b.Vmean[0], sumSquares(s.dtype, g)/float32(len(g)))
 		return
 	}
-	var q [tile]float32
-	squares(s.dtype, q[:], g)
+	squares(s.dtype, w.m[:], g)
 	for i := range b.Vmean {
-		scale[i] = s.secondMoment(&b.Vmean[i], Mean32(q[i*b.Period:(i+1)*b.Period]))
+		w.block[i] = s.secondMoment(&b.Vmean[i], Mean32(w.m[i*b.Period:(i+1)*b.Period]))
 	}
 }
 
@@ -74,92 +75,93 @@ func (s *Step) secondMoment(v *float32, mean float32) float32 {
 }
 
 // requantize advances the momentum of a group of blocks by the gradient g.
-func (s *Step) requantize(g []float32, b Blocks) {
-	var m [tile]float32
-	if len(g) > tile {
-		s.requantizeLarge(m[:], g, b)
+func (s *Step) requantize(w *work, g []float32, b Blocks) {
+	if len(g) <= tile {
+		s.lerp(w, g, b.Index, b.Magnitude, b.Period)
+		for i := range b.Magnitude {
+			b.Magnitude[i] = AbsMax(w.m[i*b.Period : (i+1)*b.Period])
+		}
+		s.quantize(w, b.Index, b.Magnitude, b.Period)
 		return
 	}
-	for i, mag := range b.Magnitude {
-		at, end := i*b.Period, (i+1)*b.Period
-		s.lerp(m[at:end], g[at:end], b.Index[at:end], mag)
-		b.Magnitude[i] = normalize(m[at:end])
+	// One block, whose new momentum is worked out twice, first for its largest value.
+	var mag [1]float32
+	for at := 0; at < len(g); at += tile {
+		end := min(at+tile, len(g))
+		s.lerp(w, g[at:end], b.Index[at:end], b.Magnitude, b.Period)
+		mag[0] = max(mag[0], AbsMax(w.m[:end-at]))
 	}
-	s.quantizer.Nearest(b.Index, m[:len(g)])
+	for at := 0; at < len(g); at += tile {
+		end := min(at+tile, len(g))
+		s.lerp(w, g[at:end], b.Index[at:end], b.Magnitude, b.Period)
+		s.quantize(w, b.Index[at:end], mag[:], b.Period)
+	}
+	b.Magnitude[0] = mag[0]
 }
 
-// requantizeLarge does so for one block that does not fit in m. It works out the new
-// momentum twice, first for its largest value.
-func (s *Step) requantizeLarge(m, g []float32, b Blocks) {
-	old, mag := b.Magnitude[0], float32(0)
-	for at := 0; at < len(g); at += len(m) {
-		end := min(at+len(m), len(g))
-		s.lerp(m[:end-at], g[at:end], b.Index[at:end], old)
-		mag = max(mag, AbsMax(m[:end-at]))
-	}
-	for at := 0; at < len(g); at += len(m) {
-		end := min(at+len(m), len(g))
-		s.lerp(m[:end-at], g[at:end], b.Index[at:end], old)
-		divide(m[:end-at], mag)
-		s.quantizer.Nearest(b.Index[at:end], m[:end-at])
-	}
-	b.Magnitude[0] = mag
-}
-
-// lerp sets m to the old momentum of part of a block moved towards the gradient g.
-func (s *Step) lerp(m, g []float32, index []uint8, mag float32) {
-	g, index = g[:len(m)], index[:len(m)]
-	w := s.weight
-	near := w < 0.5 // which end PyTorch reckons from
-	if !near {
-		w--
+// lerp sets w.m to the old momentum of a tile of blocks moved towards the gradient g.
+func (s *Step) lerp(w *work, g []float32, index []uint8, magnitude []float32, period int) {
+	mag, m := w.mag[:len(g)], w.m[:len(g)]
+	index = index[:len(g)]
+	spread(mag, magnitude, period, 0)
+	weight := s.weight
+	far := weight >= 0.5 // PyTorch reckons from the nearer end
+	if far {
+		weight--
 	}
 	for i, to := range g {
-		from := s.codewords[index[i]] * mag
+		from := s.codewords[index[i]] * mag[i]
 		end := from
-		if !near {
+		if far {
 			end = to
 		}
-		m[i] = mulAdd32(s.fused, w, to-from, end)
+		if !s.fused {
+			m[i] = float32(weight*(to-from)) + end
+			continue
+		}
+		// FMA32, of which the compiler would not inline the usual path.
+		sum := float64(weight)*float64(to-from) + float64(end)
+		m[i] = float32(sum)
+		if maybeHalfway(sum) {
+			m[i] = FMA32(weight, to-from, end)
+		}
 	}
 }
 
-// divide divides momentum by its block's magnitude; it is zero where that is.
-func divide(m []float32, mag float32) {
-	if mag == 0 {
-		clear(m)
-		return
-	}
+// quantize sets the indices of a tile of blocks to those of the momentum w.m.
+func (s *Step) quantize(w *work, index []uint8, magnitude []float32, period int) {
+	mag, m := w.mag[:len(index)], w.m[:len(index)]
+	spread(mag, magnitude, period, 0)
 	for i, v := range m {
-		m[i] = v / mag
+		if mag[i] != 0 { // else v is 0 too
+			v /= mag[i]
+		}
+		m[i] = v
 	}
+	s.quantizer.Nearest(index, m)
 }
 
-// update sets u to the update of part of a block: its requantized momentum times
-// scale and learning rate.
-func (s *Step) update(u []float32, index []uint8, mag, scale float32) {
-	index = index[:len(u)]
-	for i, code := range index {
-		u[i] = s.codewords[code] * mag * scale * s.lr
-	}
-}
-
-// finish has the updates of n elements worked out, a tile from element at on at a
-// time, and applies them to p unless that is nil. They are left in u unless that is.
-func (s *Step) finish(p, u []float32, n int, update func(u []float32, at int)) {
+// finish works out the updates of a group of blocks, and applies them to p unless that
+// is nil. They are left in u unless that is. scales sets the factors from momentum to
+// step size of the elements of the group from at on.
+func (s *Step) finish(w *work, p, u []float32, b Blocks, scales func(at int, scale []float32)) {
 	if p == nil && u == nil {
 		return
 	}
-	var own [tile]float32
-	for at := 0; at < n; at += tile {
-		end := min(at+tile, n)
-		out := own[:end-at]
+	for at := 0; at < len(b.Index); at += tile {
+		index := b.Index[at:min(at+tile, len(b.Index))]
+		n := len(index)
+		mag, scale, out := w.mag[:n], w.scale[:n], w.m[:n]
 		if u != nil {
-			out = u[at:end]
+			out = u[at : at+n]
 		}
-		update(out, at)
+		scales(at, scale)
+		spread(mag, b.Magnitude, b.Period, at)
+		for i, code := range index {
+			out[i] = s.codewords[code] * mag[i] * scale[i] * s.lr
+		}
 		if p != nil {
-			s.apply(p[at:end], out)
+			s.apply(p[at:at+n], out)
 		}
 	}
 }
@@ -167,16 +169,32 @@ func (s *Step) finish(p, u []float32, n int, update func(u []float32, at int)) {
 // apply decays the parameter's values p and takes the update u from them.
 func (s *Step) apply(p, u []float32) {
 	u = u[:len(p)]
-	if s.decaying {
+	if s.dtype == BFloat16 {
 		for i, v := range p {
-			p[i] = v * s.decay
+			p[i] = RoundBFloat16(RoundBFloat16(v*s.decay) - u[i])
 		}
-		s.dtype.round(p)
+		return
 	}
 	for i, v := range p {
-		p[i] = v - u[i]
+		p[i] = float32(v*s.decay) - u[i]
 	}
-	s.dtype.round(p)
+}
+
+// spread sets dst to the values of the blocks that its elements are in, of which the
+// first is element at.
+func spread(dst, blocks []float32, period, at int) {
+	if period == 1 {
+		copy(dst, blocks[at:])
+		return
+	}
+	for b := at / period; len(dst) > 0; b++ {
+		n := min((b+1)*period-at, len(dst))
+		v := blocks[b]
+		for i := range dst[:n] {
+			dst[i] = v
+		}
+		dst, at = dst[n:], at+n
+	}
 }
 
 // part is x[at:end], or nil of nil.

@@ -71,26 +71,19 @@ func (s *Step) FactoredMoments(v Factored, f *FactoredSums) (denominator float32
 // with the factored second moment v and its denominator after the moments of this
 // step. p and u are as for [Step.Blocks]; b.Vmean is not used.
 func (s *Step) FactoredBlocks(p, u, g []float32, b Blocks, first int, v Factored, denominator float32) {
+	var w work
 	b.groups(func(b Blocks, at, end int) {
-		s.requantize(g[at:end], b)
+		s.requantize(&w, g[at:end], b)
 		first := first + at
-		s.finish(part(p, at, end), part(u, at, end), end-at, func(u []float32, at int) {
-			s.scales(u, first+at, v, denominator)
-			for i := at / b.Period; len(u) > 0; i++ {
-				n := min((i+1)*b.Period-at, len(u))
-				mag := b.Magnitude[i]
-				for k, code := range b.Index[at : at+n] {
-					u[k] = s.codewords[code] * mag * u[k] * s.lr
-				}
-				u, at = u[n:], at+n
-			}
+		s.finish(&w, part(p, at, end), part(u, at, end), b, func(at int, scale []float32) {
+			s.factoredScales(scale, first+at, v, denominator)
 		})
 	})
 }
 
-// scales sets scale to the factors from momentum to step size of the elements from
+// factoredScales sets the factors from momentum to step size of the elements from
 // first on.
-func (s *Step) scales(scale []float32, first int, v Factored, denominator float32) {
+func (s *Step) factoredScales(scale []float32, first int, v Factored, denominator float32) {
 	row, col := first/len(v.Col), first%len(v.Col)
 	for len(scale) > 0 {
 		n := min(len(v.Col)-col, len(scale))
