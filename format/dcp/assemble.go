@@ -165,11 +165,11 @@ func (m *Metadata) addPaths(dict *pickle.Dict) error {
 	unplanned := len(m.Items)
 	if dict != nil {
 		m.Planned = true
-		strays := 0
+		strays, at := 0, 0
+		var item *Item
 		for _, p := range dict.Pairs {
 			fqn, _ := p.Key.(string)
-			item := m.Find(fqn)
-			if item == nil {
+			if at, item = m.after(at, fqn); item == nil {
 				strays++
 				continue
 			}
@@ -238,6 +238,8 @@ func spells(path []pickle.Value, name string) bool {
 // addPlaces takes the places of chunks from storage_data.
 func (m *Metadata) addPlaces(dict *pickle.Dict) error {
 	finders := make(map[*Item]map[string]int)
+	at := 0
+	var item *Item
 	for _, p := range dict.Pairs {
 		var key *indexKey
 		if o, ok := p.Key.(*pickle.Object); ok {
@@ -253,8 +255,7 @@ func (m *Metadata) addPlaces(dict *pickle.Dict) error {
 		if place == nil {
 			return fault.New(fault.Corrupt, "its entry in storage_data is %s, not a _StorageInfo", tree.Describe(p.Value)).In(key.fqn)
 		}
-		item := m.Find(key.fqn)
-		if item == nil {
+		if at, item = m.after(at, key.fqn); item == nil {
 			m.addFault(fault.New(fault.Corrupt, "storage_data has an entry for it, and state_dict_metadata has none").In(key.fqn))
 			continue
 		}

@@ -69,6 +69,21 @@ func (m *Metadata) Find(fqn string) *Item {
 	return nil
 }
 
+// after finds an item by name, first where the items go on behind position at:
+// the parts of a metadata file come in the same order, for the most part, and a
+// million look-ups in a map take their time.
+func (m *Metadata) after(at int, fqn string) (int, *Item) {
+	for next := at; next <= at+1 && next < len(m.Items); next++ {
+		if m.Items[next].FQN == fqn {
+			return next, &m.Items[next]
+		}
+	}
+	if i, ok := m.byName[fqn]; ok {
+		return int(i), &m.Items[i]
+	}
+	return at, nil
+}
+
 // Path is where the item stands in the tree that was saved: string keys of dicts
 // and int64 positions of lists. Without planner_data it is the FQN alone.
 func (m *Metadata) Path(item *Item) tree.Path {

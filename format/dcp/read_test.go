@@ -308,3 +308,30 @@ func TestClosedDirectory(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestReadGefenDirectories reads every item of what Gefen-X saved: directories of
+// payloads and dense ones.
+func TestReadGefenDirectories(t *testing.T) {
+	paths, err := filepath.Glob("../../testdata/checkpoints/*/dcp_*")
+	if err != nil || len(paths) < 2 {
+		t.Fatalf("found %d directories: %v", len(paths), err)
+	}
+	for _, path := range paths {
+		d, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Faults)+len(d.Notes)+len(d.Unread) > 0 {
+			t.Errorf("%s: faults %v, notes %v, unread %v", path, d.Faults, d.Notes, d.Unread)
+		}
+		if err := everything(d); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if n := countLeaves(t, d.Root()); n != len(d.Metadata.Items) {
+			t.Errorf("%s: %d leaves of %d items", path, n, len(d.Metadata.Items))
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

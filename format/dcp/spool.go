@@ -2,6 +2,7 @@ package dcp
 
 import (
 	"io"
+	"math"
 	"os"
 
 	"gefenckpt/internal/fault"
@@ -16,8 +17,10 @@ const (
 	// archiveOverhead is what an archive may take beside the elements of its
 	// tensor: about 1,600 bytes in files from torch.
 	archiveOverhead = 64 << 10
-	// mostBytes is the largest bytes item that is decompressed, in bytes.
-	mostBytes = 256 << 20
+	// A bytes item, of which the metadata gives no size, may decompress to
+	// bytesRatio times what it takes in the file, and bytesOverhead more.
+	bytesRatio    = 256
+	bytesOverhead = 1 << 20
 )
 
 // spool holds a decompressed item: in memory if it is small, else in a temporary
@@ -103,14 +106,14 @@ func (d *Directory) openSpool(id itemID) (*spool, error) {
 	if f := isZstd(d.Metadata.Transforms(chunk)); f != nil {
 		return nil, f
 	}
-	limit := int64(mostBytes)
+	stored := d.stored(id)
+	limit := bytesOverhead + bytesRatio*min(stored.length, math.MaxInt64/(2*bytesRatio))
 	if item.Tensor {
 		limit = volume(chunk.Shape)*int64(item.DType.Size()) + archiveOverhead
 	}
 	d.decompressing.Lock() // one decoder at a time: each may take 16 MiB
 	defer d.decompressing.Unlock()
 	s := &spool{}
-	stored := d.stored(id)
 	if _, err := decompress(s, io.NewSectionReader(stored, 0, stored.length), limit); err != nil {
 		s.Close()
 		return nil, err

@@ -2,9 +2,15 @@ package dcp
 
 import (
 	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math"
+	"math/big"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -388,6 +394,99 @@ func TestWriterErrors(t *testing.T) {
 			if err := w.WriteFile(0, &disk); fault.KindOf(err) != fault.Resource {
 				t.Fatalf("zstd %v, a disk of %d bytes: %v", o.Zstd, n, err)
 			}
+		}
+	}
+}
+
+var interop = flag.String("interop", "", "write the directories that load_directories.py loads with PyTorch into this folder")
+
+// everyKind is a tree of all that a directory can hold, with tensors of every
+// dtype up to last. PyTorch 2.6 has those up to Float8E5M2FNUZ.
+func everyKind(last tensor.DType) *pickle.Dict {
+	dtypes := pickle.NewDict()
+	for d := tensor.Float32; d <= last; d++ {
+		data := make([]byte, 6*d.Size())
+		for i := range data {
+			data[i] = byte(37*i + 101)
+			if d == tensor.Bool {
+				data[i] &= 1
+			}
+		}
+		dtypes.Set(d.String(), tensor.FromBytes(d, []int64{2, 3}, data))
+	}
+	values := make([]float32, 33)
+	for i := range values {
+		values[i] = float32(i) / 2
+	}
+	rows := func(shape ...int64) *tensor.Tensor {
+		n, _ := tensor.Volume(shape)
+		return tensor.FromFloat32s(shape, values[:n])
+	}
+	return pickle.NewDict(
+		"model", pickle.NewDict("0.weight", rows(5, 3), "norm", rows(7), "scalar", rows(), "nothing", rows(0, 4), "hollow", rows(3, 0)),
+		"optimizer", pickle.NewDict(
+			"rows", sharded(rows(11, 3), 0, []int64{4, 4, 3}),
+			"uneven", sharded(rows(7), 0, []int64{5, 0, 2}),
+			"columns", sharded(rows(3, 5), 1, []int64{2, 3}),
+			"one", sharded(rows(1), 0, []int64{1, 0, 0}),
+			"none", sharded(rows(0, 2), 0, []int64{0, 0, 0}),
+			"param_groups", pickle.NewList(
+				pickle.NewDict("lr", 0.001, "betas", pickle.NewTuple(0.9, 0.95), "params", pickle.StringList([]string{"a", "b"})),
+				pickle.NewDict("lr", int64(-7), "t", rows(2))),
+		),
+		"dtypes", dtypes,
+		"plain", pickle.NewDict("none", nil, "true", true, "big", new(big.Int).Lsh(big.NewInt(-1), 70), "text", "naïve ☃",
+			"raw", pickle.Bytes("\x00\xff"), "list", pickle.NewList(int64(1), pickle.NewList()), "pair", pickle.NewTuple(int64(1), "x")),
+		strings.Repeat("long", 80), int64(1),
+		"ключ", int64(1<<40),
+	)
+}
+
+// TestWriteForTorch writes every kind of value. With -interop the directories
+// stay, for PyTorch to load.
+func TestWriteForTorch(t *testing.T) {
+	out := *interop
+	if out == "" {
+		out = t.TempDir()
+	}
+	for _, c := range []struct {
+		name string
+		last tensor.DType
+		WriteOptions
+	}{
+		{"every-kind", tensor.Float8E5M2FNUZ, WriteOptions{}},
+		{"every-kind-zstd", tensor.Float8E8M0FNU, WriteOptions{Zstd: true}},
+	} {
+		dir := filepath.Join(out, c.name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, f := range write(t, everyKind(c.last), c.WriteOptions) {
+			if err := os.WriteFile(filepath.Join(dir, file), f.Data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := Open(dir)
+		if err != nil || len(d.Faults) > 0 {
+			t.Fatal(err, d)
+		}
+		var list []map[string]any
+		tree.Walk(d.Root(), func(path tree.Path, v pickle.Value) bool {
+			if v, ok := v.(*tensor.Tensor); ok {
+				list = append(list, map[string]any{"path": slices.Clone(path), "dtype": v.DType.String(), "shape": v.Shape, "data": hex.EncodeToString(contents(t, v))})
+			}
+			return true
+		})
+		if err := everything(d); err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		text, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "expected.json"), text, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,147 @@
+package dcp
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"testing/fstest"
+
+	"gefenckpt/format/pickle"
+	"gefenckpt/format/tensor"
+	"gefenckpt/format/torchfile"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// allocated is how many bytes f allocates in all, which is no less than what is
+// live at its peak.
+func allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// FuzzMetadata reads metadata files: typed errors, memory bounded by the length
+// of the file, and a model that is written and read again the same.
+func FuzzMetadata(f *testing.F) {
+	paths, err := filepath.Glob("testdata/torch-*/*/.metadata")
+	if err != nil || len(paths) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var m *Metadata
+		var err error
+		n := allocated(func() { m, err = ReadMetadata(data) })
+		if limit := int64(64*len(data) + 1<<20); n > limit {
+			t.Errorf("%d bytes of metadata took %d of memory, over %d", len(data), n, limit)
+		}
+		if err != nil {
+			typed(t, err)
+			return
+		}
+		for _, fault := range m.Faults {
+			typed(t, fault)
+		}
+		d, err := OpenFS(fstest.MapFS{metadataName: {Data: data}}, "mem")
+		if err != nil {
+			t.Fatal("it opens only without a directory: ", err)
+		}
+		defer d.Close()
+		if len(m.Faults) > 0 || !m.Planned {
+			return
+		}
+		if again := rewrite(t, m); summary(again) != summary(m) {
+			t.Errorf("written and read again it is\n%s\nand was\n%s", summary(again), summary(m))
+		}
+	})
+}
+
+// archive is a torch.save archive of a value.
+func archive(tb testing.TB, v pickle.Value) []byte {
+	tb.Helper()
+	file, err := torchfile.New(v, torchfile.WriteOptions{Prefix: "archive"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := file.WriteTo(&out); err != nil {
+		tb.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// FuzzItem reads a file with one item: a compressed tensor, a compressed value or
+// a tensor of a safetensors blob.
+func FuzzItem(f *testing.F) {
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	values := tensor.FromFloat32s([]int64{2, 3}, []float32{0, 1, 2, 3, 4, 5})
+	packed := encoder.EncodeAll(archive(f, values), nil)
+	f.Add(packed, false)
+	f.Add(encoder.EncodeAll(archive(f, int64(5)), nil), false)
+	f.Add(frames(encoder, archive(f, values)), false)
+	f.Add(encoder.EncodeAll(make([]byte, 10<<20), nil), false)
+	f.Add([]byte("\x41\x00\x00\x00\x00\x00\x00\x00"+`{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}        `+string(make([]byte, 24))), true)
+	for _, dir := range []string{"safetensors", "safetensors-1", "zstd"} {
+		data, err := os.ReadFile("testdata/torch-2.15/" + dir + "/__0_0.distcp")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, dir != "zstd")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, blob bool) {
+		m := &Metadata{Files: []string{"f"}, transforms: [][]string{nil, {"stream.zstd/1"}}, parts: []pickle.Value{"w", "n"}, paths: []int32{0, 1}, Planned: true}
+		place := Place{Length: int64(len(data)), transforms: 1}
+		if blob {
+			place.transforms = 0
+		}
+		for i, item := range []Item{
+			{FQN: "w", Tensor: true, DType: tensor.Float32, Shape: []int64{2, 3}, Chunks: []Chunk{{[]int64{0, 0}, []int64{2, 3}, place}}},
+			{FQN: "n", Chunks: []Chunk{{Place: place}}},
+		} {
+			item.path, item.depth = int32(i), 1
+			m.Items = []Item{item}
+			var out bytes.Buffer
+			if err := emit(&out, m); err != nil {
+				t.Fatal(err)
+			}
+			d, err := OpenFS(fstest.MapFS{metadataName: {Data: out.Bytes()}, "f": {Data: data}}, "mem")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := allocated(func() { err = everything(d) })
+			if err != nil {
+				typed(t, err)
+			}
+			// What the decoder takes, what is kept of the item, and its pickle.
+			limit := int64(24<<20 + 64*(archiveOverhead+len(data)))
+			if !item.Tensor {
+				limit = 24<<20 + 64*(bytesOverhead+bytesRatio*int64(len(data)))
+			}
+			if n > limit {
+				t.Errorf("an item of %d bytes took %d of memory, over %d", len(data), n, limit)
+			}
+			d.Close()
+		}
+	})
+}
+
+// frames compresses data as three frames.
+func frames(encoder *zstd.Encoder, data []byte) []byte {
+	out := encoder.EncodeAll(data[:100], nil)
+	out = encoder.EncodeAll(data[100:101], out)
+	return encoder.EncodeAll(data[101:], out)
+}
