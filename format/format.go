@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"gefenckpt/format/checkpoint"
@@ -28,27 +29,16 @@ type Options struct {
 }
 
 // Open opens the checkpoint at path: a torch.save file, a DCP directory, or a
-// directory of torch.save files of which one optimizer is in.
-// Metadata is read, state stays on disk. The caller closes the checkpoint.
+// folder with one of these, or with one file for each rank. Metadata is read,
+// state stays on disk. The caller closes the checkpoint.
 //
 // A checkpoint that a real loader would refuse is returned with its Faults, so
 // that it can be inspected, and the first of them as the error. Without a
 // checkpoint the error says what the path holds instead.
 func Open(path string, o Options) (*checkpoint.Checkpoint, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		if files, err := torchFiles(path); err != nil || len(files) > 0 {
-			if err != nil {
-				return nil, fault.Within(err, path, "")
-			}
-			return openFiles(path, files, o)
-		}
-	}
-	c := &checkpoint.Checkpoint{Path: path}
-	if err := openContainer(c); err != nil {
+	c, err := open(path, o)
+	if err != nil {
 		return nil, fault.Within(err, path, "")
-	}
-	if err := read(c, o.Key); err != nil {
-		return nil, errors.Join(fault.Within(err, path, ""), c.Close())
 	}
 	if len(c.Faults) > 0 {
 		return c, c.Faults[0]
@@ -56,30 +46,59 @@ func Open(path string, o Options) (*checkpoint.Checkpoint, error) {
 	return c, nil
 }
 
-func openContainer(c *checkpoint.Checkpoint) error {
-	info, err := os.Stat(c.Path)
+func open(path string, o Options) (*checkpoint.Checkpoint, error) {
+	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fault.New(fault.Incomplete, "there is nothing at this path").WithHint("check the path")
+		return nil, fault.New(fault.Incomplete, "there is nothing at this path").WithHint("check the path")
 	case err != nil:
-		return fault.New(fault.Resource, "%w", err)
-	case info.IsDir():
-		return openDirectory(c)
+		return nil, fault.New(fault.Resource, "%w", err)
 	}
-	f, err := os.Open(c.Path)
+	var p *part
+	switch {
+	case !info.IsDir():
+		p, err = openFile(path)
+	case isFolder(path):
+		return openFolder(path, o)
+	default:
+		p, err = openDirectory(path)
+	}
 	if err != nil {
-		return fault.New(fault.Resource, "%w", err)
+		return nil, err
+	}
+	if err := p.find(o.Key); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p.read()
+}
+
+// part is an open container, and the optimizer's state in it.
+type part struct {
+	*checkpoint.Checkpoint
+	candidate
+}
+
+func openFile(path string) (*part, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault.New(fault.Resource, "%w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fault.New(fault.Resource, "%w", err)
 	}
 	a, err := torchfile.Open(&tensor.Section{R: f, N: info.Size()}, torchfile.Options{})
 	if err != nil {
 		f.Close()
-		return err
+		return nil, err
 	}
-	c.Container, c.Root, c.Closer = checkpoint.TorchFile, a.Root(), verifying{f, a}
+	c := &checkpoint.Checkpoint{Path: path, Container: checkpoint.TorchFile, Root: a.Root(), Closer: verifying{f, a}}
+	c.SeeVersion("torch.save archive", strconv.Itoa(a.Version))
 	for _, note := range a.Notes {
 		c.Warn("", "%s", note)
 	}
-	return nil
+	return &part{Checkpoint: c}, nil
 }
 
 // verifying closes a file; Verify completes its checksums.
@@ -88,50 +107,54 @@ type verifying struct {
 	*torchfile.Archive
 }
 
-func openDirectory(c *checkpoint.Checkpoint) error {
-	d, err := dcp.Open(c.Path)
+func openDirectory(path string) (*part, error) {
+	d, err := dcp.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Container, c.Root, c.Closer, c.Unread = checkpoint.Directory, d.Root(), d, d.Unread
-	c.Faults = append(c.Faults, d.Faults...)
+	c := &checkpoint.Checkpoint{Path: path, Container: checkpoint.Directory, Root: d.Root(), Closer: d, Unread: d.Unread, Faults: d.Faults}
+	if d.Metadata.Torch != "" {
+		c.SeeVersion("DCP metadata", d.Metadata.Torch)
+	}
 	for _, note := range d.Notes {
 		c.Warn("", "%s", note)
 	}
 	for _, file := range d.Unread {
 		c.Warn(file, "nothing refers to this file: it is left over from another save")
 	}
+	return &part{Checkpoint: c}, nil
+}
+
+// find finds the optimizer's state: below key, or anywhere for "".
+func (p *part) find(key string) error {
+	root := p.Root
+	var prefix []string
+	if key != "" {
+		var err error
+		if root, prefix, err = at(p.Root, key); err != nil {
+			return err
+		}
+	}
+	found, err := choose(search(root), prefix)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		return fault.Within(refuse(root), "", strings.Join(prefix, "."))
+	}
+	p.candidate = *found
+	p.Key = found.key
 	return nil
 }
 
-// read finds the optimizer's state and reads its form.
-func read(c *checkpoint.Checkpoint, key string) error {
-	found := search(c.Root)
-	if key != "" {
-		node, err := at(c.Root, key)
-		if err != nil {
-			return err
-		}
-		kind, d := classify(node)
-		if kind == nothing {
-			return fault.New(fault.Unsupported, "%s", describe(node)).In(key)
-		}
-		found = []candidate{{strings.Split(key, "."), kind, d}}
+// read reads the state that was found.
+func (p *part) read() (*checkpoint.Checkpoint, error) {
+	err := readAs(p.Checkpoint, p.kind, p.dict)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
-	switch len(found) {
-	case 0:
-		return refuse(c.Root)
-	case 1:
-	default:
-		keys := make([]string, len(found))
-		for i, f := range found {
-			keys[i] = strings.Join(f.key, ".")
-		}
-		return fault.New(fault.Usage, "the checkpoint holds %d optimizers, under %s", len(found), strings.Join(keys, ", ")).
-			WithHint("choose one with --key %s", keys[0])
-	}
-	c.Key = found[0].key
-	return readAs(c, found[0].kind, found[0].dict)
+	describeShapes(p.Checkpoint)
+	return p.Checkpoint, nil
 }
 
 // readAs fills c from a state whose kind is known.
@@ -146,6 +169,17 @@ func readAs(c *checkpoint.Checkpoint, k kind, d *pickle.Dict) error {
 	s, err := layout.Read(d)
 	if err != nil {
 		return err
+	}
+	return readState(c, s)
+}
+
+// readState fills c from an optimizer's state dict.
+func readState(c *checkpoint.Checkpoint, s *layout.State) error {
+	if err := refuseFlat(s); err != nil {
+		return err
+	}
+	for _, f := range s.Faults {
+		c.FaultErr(f, "")
 	}
 	switch {
 	case compact.Is(s):

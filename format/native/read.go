@@ -12,6 +12,7 @@ import (
 	"gefenckpt/format/layout"
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
+	"gefenckpt/format/torchfile"
 	"gefenckpt/format/tree"
 	"gefenckpt/internal/fault"
 )
@@ -62,6 +63,8 @@ type reader struct {
 	s *layout.State
 	// upstream says that some state is of the Gefen that Gefen-X comes from.
 	upstream bool
+	// refused says that AdamW's moments are not whole tensors.
+	refused bool
 }
 
 func groupItem(g int) string { return fmt.Sprintf("%s.%d", layout.KeyGroups, g) }
@@ -227,11 +230,25 @@ func (r *reader) adamW(d *pickle.Dict, p *checkpoint.Param, item string) *checkp
 			s.Step = n
 			r.c.GlobalStep = max(r.c.GlobalStep, n)
 		case !isTensor:
-			r.c.FaultErr(fault.New(fault.Unsupported, "it is %s, and only whole tensors are read: under FSDP2 AdamW's moments are DTensors, of which each rank's file has its own rows", tree.Describe(v)).
-				WithHint("gather the half's state before saving it, or save it with torch.distributed.checkpoint"), item+"."+key)
+			r.notWhole(v, item+"."+key)
 		default:
 			p.Shape = t.Shape
 		}
 	}
 	return s
+}
+
+// notWhole refuses what is no whole tensor, once.
+func (r *reader) notWhole(v pickle.Value, item string) {
+	if r.refused {
+		return
+	}
+	r.refused = true
+	d, ok := v.(*torchfile.DTensor)
+	if !ok {
+		r.c.Fault(fault.Corrupt, item, "it is %s, expected a tensor", tree.Describe(v))
+		return
+	}
+	r.c.FaultErr(fault.New(fault.Unsupported, "it is a DTensor of %v, of which this file has one rank's rows: AdamW's moments under FSDP2 are read only as whole tensors", d.Shape).
+		WithHint("gather them before saving, with get_optimizer_state_dict of the backup half or full_tensor()"), item)
 }

@@ -71,10 +71,11 @@ func noChild(node, step pickle.Value) *fault.Error {
 }
 
 // Child returns the value of a dict at a key, or of a list or tuple at a
-// position. It does not read lazy values.
+// position. A string of digits also leads to an integer key and to a position, for
+// paths that were written as text. It does not read lazy values.
 func Child(node, step pickle.Value) (pickle.Value, bool) {
 	if dict, ok := pickle.AsDict(node); ok {
-		switch step := step.(type) {
+		switch step := keyIn(dict, step).(type) {
 		case string:
 			return dict.Get(step)
 		case int64:
@@ -83,9 +84,35 @@ func Child(node, step pickle.Value) (pickle.Value, bool) {
 		return nil, false
 	}
 	items, ok := pickle.Sequence(node)
-	at, isInt := step.(int64)
+	at, isInt := number(step)
 	if !ok || !isInt || at < 0 || at >= int64(len(items)) {
 		return nil, false
 	}
 	return items[at], true
+}
+
+// keyIn is the key of dict that a step means.
+func keyIn(dict *pickle.Dict, step pickle.Value) pickle.Value {
+	if name, ok := step.(string); ok {
+		if _, ok := dict.Get(name); !ok {
+			if n, ok := number(step); ok {
+				if _, ok := dict.GetInt(n); ok {
+					return n
+				}
+			}
+		}
+	}
+	return step
+}
+
+// number is an integer step, or a string of its digits.
+func number(step pickle.Value) (int64, bool) {
+	switch step := step.(type) {
+	case int64:
+		return step, true
+	case string:
+		n, err := strconv.ParseInt(step, 10, 64)
+		return n, err == nil && strconv.FormatInt(n, 10) == step
+	}
+	return 0, false
 }

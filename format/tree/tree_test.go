@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gefenckpt/format/pickle"
+	"gefenckpt/format/tensor"
 	"gefenckpt/internal/fault"
 )
 
@@ -30,6 +31,8 @@ func TestGet(t *testing.T) {
 		{Path{"optimizer", "groups", int64(0), "lr"}, 0.5},
 		{Path{"optimizer", "groups", int64(1), int64(1)}, int64(2)},
 		{Keys("late", "inner"), "here"},
+		{Keys("optimizer", "state", "0"), "s"},
+		{Keys("optimizer", "groups", "1", "1"), int64(2)},
 	} {
 		got, err := Get(example(), c.path...)
 		if err != nil || got != c.want {
@@ -133,6 +136,18 @@ func TestReplace(t *testing.T) {
 	if got, _ := Get(out, "model", "b"); got != "added" {
 		t.Errorf("got %v", got)
 	}
+	if out, err = Replace(root, "s", Keys("optimizer", "groups", "1")...); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := Get(out, "optimizer", "groups", int64(1)); got != "s" {
+		t.Errorf("got %v", got)
+	}
+	if out, err = Replace(root, "t", Keys("optimizer", "state", "0")...); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := Get(out, "optimizer", "state"); got.(*pickle.Dict).Len() != 1 || got.(*pickle.Dict).Pairs[0] != (pickle.Pair{Key: int64(0), Value: "t"}) {
+		t.Errorf("got %v", got)
+	}
 	if out, err = Replace(root, "all"); out != "all" || err != nil {
 		t.Errorf("%v, %v", out, err)
 	}
@@ -164,4 +179,49 @@ func TestReplaceKeepsTheClassOfAnOrderedDict(t *testing.T) {
 	if got, _ := Get(out, "b"); got != int64(3) {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestDifference(t *testing.T) {
+	change := func(value pickle.Value, path ...pickle.Value) pickle.Value {
+		out, err := Replace(example(), value, path...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	plane := func(values ...float32) *tensor.Tensor {
+		return tensor.FromFloat32s([]int64{int64(len(values))}, values)
+	}
+	same := pickle.NewDict("optimizer", must(Get(example(), "optimizer")), "late", must(Get(example(), "late")), "model", must(Get(example(), "model")))
+	for name, c := range map[string]struct {
+		a, b pickle.Value
+		want string
+	}{
+		"same, in another order": {example(), same, "<nil>"},
+		"a value":                {example(), change(0.25, "optimizer", "groups", int64(0), "lr"), "optimizer.groups.0.lr"},
+		"a type":                 {example(), change(pickle.NewList(int64(1), int64(2)), "optimizer", "groups", int64(1)), "optimizer.groups.1"},
+		"a key more":             {example(), change(nil, "model", "b"), "model"},
+		"equal elements":         {plane(1, 2), plane(1, 2), "<nil>"},
+		"an element":             {pickle.NewList(plane(1, 2)), pickle.NewList(plane(1, 3)), "0"},
+		"a shape":                {plane(1, 2), plane(1), ""},
+		"the whole":              {int64(1), true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, err := Difference(c.a, c.b)
+			got := "<nil>"
+			if path != nil {
+				got = path.String()
+			}
+			if got != c.want || err != nil {
+				t.Errorf("%q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func must(v pickle.Value, err error) pickle.Value {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

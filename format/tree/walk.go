@@ -82,22 +82,23 @@ func Replace(root, value pickle.Value, path ...pickle.Value) (pickle.Value, erro
 
 // withChild copies one container with one child set.
 func withChild(node, step, child pickle.Value) pickle.Value {
+	at, _ := number(step)
 	switch node := node.(type) {
 	case *pickle.List:
-		return &pickle.List{Items: withItem(node.Items, step.(int64), child)}
+		return &pickle.List{Items: withItem(node.Items, at, child)}
 	case *pickle.Tuple:
-		return &pickle.Tuple{Items: withItem(node.Items, step.(int64), child)}
+		return &pickle.Tuple{Items: withItem(node.Items, at, child)}
 	case *pickle.Object: // an OrderedDict keeps its class
 		object, extra := *node, pickle.Extra{}
 		if node.Extra != nil {
 			extra = *node.Extra
 		}
-		extra.Pairs = withPair(extra.Pairs, step, child)
+		extra.Pairs = withPair(extra.Pairs, keyIn(&pickle.Dict{Pairs: extra.Pairs}, step), child)
 		object.Extra = &extra
 		return &object
 	}
 	dict, _ := pickle.AsDict(node)
-	return &pickle.Dict{Pairs: withPair(dict.Pairs, step, child)}
+	return &pickle.Dict{Pairs: withPair(dict.Pairs, keyIn(dict, step), child)}
 }
 
 func withItem(items []pickle.Value, at int64, child pickle.Value) []pickle.Value {
