@@ -15,7 +15,7 @@ const (
 	// Lossless keeps every momentum and second moment, bit for bit.
 	Lossless Fidelity = "lossless"
 	// Balanced keeps to a budget of bytes, and within it makes the least error in
-	// the next updates.
+	// the next update.
 	Balanced Fidelity = "balanced"
 	// Reference does what GefenDCPState does on the target's ranks.
 	Reference Fidelity = "reference"
@@ -25,8 +25,8 @@ const (
 type Options struct {
 	World     int // ranks of the target
 	Fidelity  Fidelity
-	MaxGrowth float64 // balanced: bytes per parameter above the source's average, as a fraction
-	Gates     Gates   // reference: what the loading optimizer forces to period 1
+	MaxGrowth float64          // balanced: bytes per parameter above the source's, as a fraction
+	Periods   gefen.PeriodRule // reference: what the loading optimizer forces to period 1
 }
 
 // Operation says what becomes of elements, from the least to the most that is
@@ -38,13 +38,14 @@ const (
 	None       Operation = iota // no elements, or no state
 	Keep                        // blocks as they are
 	Split                       // blocks cut; each part keeps magnitude and second moment
-	Requantize                  // indices renamed to another codebook, magnitude kept
+	Join                        // equal neighbouring blocks become the one that they were cut from
+	Requantize                  // indices renamed to another codebook, magnitude and second moment kept
 	Coarsen                     // blocks that span several source blocks
 	Expand                      // period 1: magnitude |m|, index -1 or +1
 	Relearn                     // period, codebook and indices as GefenDCPState makes them
 )
 
-var operations = [...]string{"none", "keep", "split", "requantize", "coarsen", "expand", "relearn"}
+var operations = [...]string{"none", "keep", "split", "join", "requantize", "coarsen", "expand", "relearn"}
 
 // String is the operation's name in reports.
 func (o Operation) String() string { return operations[o] }
@@ -59,9 +60,9 @@ type Plan struct {
 	// where a parameter is held by every rank.
 	BytesBefore, BytesAfter       int64
 	ElementsBefore, ElementsAfter int64
-	Error                         Error // over all target ranks, replicas once
+	Error                         Error // over all target ranks; parameters that every rank holds count once
 
-	// LowerBound is the least that BytesAfter can be proved to need (lossless).
+	// LowerBound is what BytesAfter is proved not to be able to undercut (lossless).
 	LowerBound int64
 	// Warnings say what was carried though ranks contradict each other.
 	Warnings []*fault.Error
@@ -106,6 +107,7 @@ type Shard struct {
 	BytesBefore int64 // of the same elements in the source; part of a block counts in proportion
 	BytesAfter  int64
 	Error       Error
+	measured    bool // Error is complete
 }
 
 // Blocks is the number of blocks.
@@ -126,16 +128,19 @@ type Piece struct {
 	Operation Operation
 }
 
+// Verbatim says that the piece's index bytes stay as they are.
+func (r *Rank) Verbatim(pc *Piece) bool {
+	return pc.Period > 0 && pc.Operation <= Join && r.Remap[pc.Source] == nil
+}
+
 // Error is what a plan loses, in sums of squares over elements against the
-// source, and the sums of squares of the source itself. Update is that of the
-// next updates, momentum over the root of second moment, as the plan models it.
-// Measured says that the source's sums were taken: where nothing is lost the
-// state is not read, and both sums are 0.
+// source, and the sums of squares of the source itself, which are 0 where the
+// state was not read because nothing is lost. Update is about the step that the
+// two moments would make alone, lr/bc1 * m / (sqrt(v/bc2) + eps).
 type Error struct {
 	Momentum, Momentum2         float64
 	SecondMoment, SecondMoment2 float64
 	Update, Update2             float64
-	Measured                    bool
 }
 
 // MomentumRelL2 is the relative L2 error of the momentum.
@@ -144,7 +149,7 @@ func (e Error) MomentumRelL2() float64 { return relative(e.Momentum, e.Momentum2
 // SecondMomentRelL2 is the relative L2 error of the second moment.
 func (e Error) SecondMomentRelL2() float64 { return relative(e.SecondMoment, e.SecondMoment2) }
 
-// UpdateRelL2 is the relative L2 error that the plan expects of the next updates.
+// UpdateRelL2 is the relative L2 error of the update that the state makes.
 func (e Error) UpdateRelL2() float64 { return relative(e.Update, e.Update2) }
 
 func relative(lost, whole float64) float64 {
@@ -161,5 +166,4 @@ func (e *Error) add(o Error) {
 	e.SecondMoment2 += o.SecondMoment2
 	e.Update += o.Update
 	e.Update2 += o.Update2
-	e.Measured = e.Measured || o.Measured
 }

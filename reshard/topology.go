@@ -1,5 +1,12 @@
 package reshard
 
+import (
+	"math"
+	"math/bits"
+
+	"gefenckpt/internal/fault"
+)
+
 // Topology is everything about the source that a plan depends on and that is
 // known without reading its state.
 type Topology struct {
@@ -31,7 +38,7 @@ type SourceShard struct {
 	Row, Rows int64 // rows [Row, Row+Rows); Rows is 0 for an empty shard
 	Period    int64 // 0: no state
 
-	// The counters of the state; VmeanStep is -1 where the file has none, and
+	// The counters of the state; VmeanStep is Absent where the file has none, and
 	// then counts as Step.
 	Step, VmeanStep int64
 }
@@ -50,10 +57,8 @@ func (p *Param) Rows() int64 {
 // RowElements is the number of elements of one row.
 func (p *Param) RowElements() int64 {
 	n := int64(1)
-	if len(p.Shape) > 1 {
-		for _, d := range p.Shape[1:] {
-			n *= d
-		}
+	for i := 1; i < len(p.Shape); i++ {
+		n *= p.Shape[i]
 	}
 	return n
 }
@@ -61,9 +66,79 @@ func (p *Param) RowElements() int64 {
 // elements is the number of elements of source rank r's shard.
 func (p *Param) elements(r int) int64 { return p.Shards[r].Rows * p.RowElements() }
 
+// blockBytes is what a block has beside its indices: magnitude and second moment.
+func (p *Param) blockBytes() int64 {
+	if p.Blockwise {
+		return 8
+	}
+	return 4
+}
+
 // Chunk is the half-open range of rows that rank r of world holds: the rule of
 // torch.chunk, by which trailing ranks may be empty.
 func Chunk(rows int64, world, r int) (from, to int64) {
-	size := (rows + int64(world) - 1) / int64(world)
+	size := rows / int64(world)
+	if rows%int64(world) != 0 {
+		size++
+	}
 	return min(int64(r)*size, rows), min(int64(r+1)*size, rows)
+}
+
+// validate says why a plan cannot be made of the topology, or nil.
+func (t *Topology) validate() error {
+	for i := range t.Params {
+		p := &t.Params[i]
+		if err := p.validate(t.World); err != nil {
+			return err.In(p.Name)
+		}
+	}
+	return nil
+}
+
+func (p *Param) validate(world int) *fault.Error {
+	if len(p.Shards) != world {
+		return fault.New(fault.Incomplete, "%d shards for %d ranks", len(p.Shards), world)
+	}
+	total := uint64(1)
+	for _, d := range p.Shape {
+		hi, lo := bits.Mul64(total, uint64(d))
+		if d < 0 || hi != 0 || lo > math.MaxInt64/16 {
+			return fault.New(fault.Corrupt, "shape %v cannot be", p.Shape)
+		}
+		total = lo
+	}
+	for r, s := range p.Shards {
+		n := p.elements(r)
+		switch {
+		case s.Row < 0 || s.Rows < 0 || s.Row > p.Rows()-s.Rows:
+			return fault.New(fault.Corrupt, "rank %d holds rows %d to %d, of %d", r, s.Row, s.Row+s.Rows, p.Rows())
+		case !p.Sharded && s.Rows != p.Rows():
+			return fault.New(fault.Corrupt, "rank %d holds %d of %d rows, but the parameter is not sharded", r, s.Rows, p.Rows())
+		case s.Period < 0 || s.Period > 0 && (n == 0 || n%s.Period != 0):
+			return fault.New(fault.Corrupt, "rank %d has blocks of %d elements in a shard of %d", r, s.Period, n)
+		}
+	}
+	if p.Sharded {
+		return p.validateTiling()
+	}
+	return nil
+}
+
+// validateTiling demands that each row is held by one rank.
+func (p *Param) validateTiling() *fault.Error {
+	next := int64(0)
+	for _, pc := range p.pieces(0, p.Rows()) {
+		if row := p.Shards[pc.Source].Row; row > next {
+			return fault.New(fault.Incomplete, "no rank holds rows %d to %d", next, row).
+				WithHint("the payload of a rank may be missing")
+		} else if row < next {
+			return fault.New(fault.Corrupt, "rank %d holds row %d, which another rank holds too", pc.Source, row)
+		}
+		next += p.Shards[pc.Source].Rows
+	}
+	if next != p.Rows() && p.RowElements() > 0 {
+		return fault.New(fault.Incomplete, "no rank holds rows %d to %d", next, p.Rows()).
+			WithHint("the payload of a rank may be missing")
+	}
+	return nil
 }
