@@ -65,7 +65,7 @@ func newTransform() *transform {
 		layout:    newChoice("", string(checkpoint.Nested), string(checkpoint.Flat), string(checkpoint.Raw)),
 		container: newChoice("", "pt", string(checkpoint.Directory)),
 		memory:    &byteSize{256 << 20},
-		fidelity:  newChoice(string(convert.Balanced), string(convert.Balanced), string(convert.Lossless), string(convert.Reference)),
+		fidelity:  newChoice(string(convert.Balanced), fidelities...),
 		growth:    &percent{0.05},
 	}
 }

@@ -128,7 +128,7 @@ Results go to stdout; warnings and errors go to stderr. Exit codes: 0 fine,
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print no progress and no warnings")
 	flags.StringVar(&a.key, "key", "", "where the optimizer's state sits, dotted (default: found by itself when there is one)")
 	flags.StringVar(&a.config, "config", "", "configuration file (default: gefenckpt.yaml in this folder, if there is one)")
-	for _, add := range []func(*app) *cobra.Command{inspectCommand, convertCommand, verifyCommand, configCommand} {
+	for _, add := range []func(*app) *cobra.Command{inspectCommand, convertCommand, reshardCommand, verifyCommand, configCommand} {
 		c := add(a)
 		c.Args = usageArgs(c.Args)
 		root.AddCommand(c)

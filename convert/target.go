@@ -41,7 +41,9 @@ func (j *job) target() (pickle.Value, error) {
 	}
 	target := c
 	if j.o.World = world; world != len(c.Ranks) || j.o.Fidelity == Reference {
-		return nil, fault.New(fault.Unsupported, "from %d to %d ranks", len(c.Ranks), world)
+		if target, err = j.resharded(c); err != nil {
+			return nil, err
+		}
 	}
 	return j.rankLocal(target, weights)
 }
@@ -179,12 +181,4 @@ func describedBy(c *checkpoint.Checkpoint, weights map[string]weight) (*checkpoi
 	}
 	out.Ranks = []checkpoint.Rank{rank}
 	return &out, nil
-}
-
-// checkWorld refuses a number of ranks that cannot be.
-func checkWorld(world int) error {
-	if world < 1 || world > 1<<16 {
-		return fault.New(fault.Usage, "a world of %d ranks", world).WithHint("give a number from 1 to 65536")
-	}
-	return nil
 }
