@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -162,6 +163,7 @@ func readAs(c *checkpoint.Checkpoint, k kind, d *pickle.Dict) error {
 	switch k {
 	case denseState:
 		dense.Read(c, d)
+		c.World = max(c.World, slotChunks(c))
 		return nil
 	case hybridState:
 		return readHybrid(c, d)
@@ -193,4 +195,23 @@ func readState(c *checkpoint.Checkpoint, s *layout.State) error {
 		c.Warn(layout.KeyState+"."+key, "no group names this entry: a loader ignores it")
 	}
 	return nil
+}
+
+// slotChunks is the number of chunks of the slots of a dense directory, empty ones
+// included: the number of ranks that wrote them. The tensors of the tree have none
+// of the empty ones.
+func slotChunks(c *checkpoint.Checkpoint) int {
+	d, ok := c.Closer.(*dcp.Directory)
+	if !ok {
+		return 0
+	}
+	most := 0
+	prefix := strings.Join(append(slices.Clone(c.Key), "slot_"), ".")
+	for i := range d.Metadata.Items {
+		item := &d.Metadata.Items[i]
+		if strings.HasPrefix(item.FQN, prefix) && strings.HasSuffix(item.FQN, ".momentum") {
+			most = max(most, len(item.Chunks))
+		}
+	}
+	return most
 }

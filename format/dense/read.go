@@ -1,10 +1,9 @@
-// Package dense reads and writes the dense form: the float32 slots of
-// GefenDCPState, format version 2, in a DCP directory.
 package dense
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"gefenckpt/format/checkpoint"
 	"gefenckpt/format/layout"
@@ -52,6 +51,14 @@ func Read(c *checkpoint.Checkpoint, d *pickle.Dict) {
 			WithHint("version 1 has no parameter names: load it with the Gefen-X that wrote it and save again"))
 		return
 	}
+	c.SeeVersion("dense", strconv.Itoa(formatVersion))
+	if v, ok := d.Get(KeyOrigin); ok {
+		v, err := tree.Resolve(v)
+		if err != nil {
+			c.FaultErr(err, KeyOrigin)
+		}
+		c.Origin, _ = pickle.AsDict(v)
+	}
 	c.GlobalStep = r.integer(keyStep)
 	det := r.integer(keyDet) != 0
 	c.Deterministic = &det
@@ -82,8 +89,8 @@ type reader struct {
 	counters [][3]int64
 }
 
-// integer reads a scalar, an integer or a tensor of one element; what is missing
-// or wrong is a fault and -1.
+// integer reads a scalar, an integer or a tensor of one element (rules D1, D2, D7);
+// what is missing or wrong is a fault and -1.
 func (r *reader) integer(key string) int64 {
 	v, ok := r.d.Get(key)
 	if !ok {
@@ -109,13 +116,16 @@ func (r *reader) list(key string, n int) []*pickle.Dict {
 		r.c.FaultErr(err, key)
 		return nil
 	}
-	items, _ := pickle.Sequence(v)
-	if len(items) != n {
-		r.c.Fault(fault.Corrupt, key, "%s, expected a list of %d", tree.Describe(v), n)
+	list, _ := v.(*pickle.List)
+	if list == nil && n == 0 {
+		return nil // a directory has no item of an empty list of dicts
+	}
+	if list == nil || len(list.Items) != n { // D3, D4
+		r.c.Fault(fault.Corrupt, key, "it is %s, expected a list of %d", tree.Describe(v), n)
 		return nil
 	}
 	out := make([]*pickle.Dict, n)
-	for i, item := range items {
+	for i, item := range list.Items {
 		if out[i], err = layout.Dict(item, fmt.Sprintf("%s.%d", key, i)); err != nil {
 			r.c.FaultErr(err, "")
 			return nil
@@ -137,7 +147,7 @@ func (r *reader) groups(n int) {
 		}
 		for _, key := range hypers {
 			if _, ok := fields.Get(key); !ok && key != "lr" {
-				r.c.Fault(fault.Corrupt, item, "the group has no %s", key)
+				r.c.Fault(fault.Corrupt, item, "the group has no %s", key) // D5
 			}
 		}
 		r.c.Groups = append(r.c.Groups, r.c.ReadGroup(fields, nil, item))
@@ -149,6 +159,7 @@ func (r *reader) parameters(n int) bool {
 	if len(identities) != n {
 		return false
 	}
+	names := make(map[string]bool, n)
 	for i, d := range identities {
 		item := fmt.Sprintf("%s.%d", keyIdentities, i)
 		get := func(key string) pickle.Value {
@@ -165,10 +176,17 @@ func (r *reader) parameters(n int) bool {
 		p.Name, ok = get("name").(string)
 		group, ok2 = get("group").(int64)
 		p.Shape, ok3 = pickle.Ints(get("shape"))
-		if !ok || !ok2 || !ok3 || group < 0 || group >= int64(len(r.c.Groups)) {
-			r.c.Fault(fault.Corrupt, item, "an identity needs name, shape and a group below %d", len(r.c.Groups))
+		if _, sane := tensor.Volume(p.Shape); !ok || !ok2 || !ok3 || !sane || group < 0 || group >= int64(len(r.c.Groups)) { // D4
+			r.c.Fault(fault.Corrupt, item, "an identity takes a name, a shape, and a group below %d", len(r.c.Groups))
 			return false
 		}
+		if len(d.Pairs) != 3 { // D4: compared with what the optimizer would write
+			r.c.Fault(fault.Corrupt, item, "an identity has %d keys, and a loader takes three", len(d.Pairs))
+		}
+		if names[p.Name] { // D6
+			r.c.Fault(fault.Corrupt, item, "another parameter has the name %q too", p.Name)
+		}
+		names[p.Name] = true
 		p.Group = int(group)
 		g := &r.c.Groups[p.Group]
 		p.Index = len(g.Params)
@@ -194,7 +212,7 @@ func (r *reader) slot(i int) checkpoint.Slot {
 		case err != nil:
 			r.c.FaultErr(err, key)
 		case !ok || t.DType != tensor.Float32 || !slices.Equal(t.Shape, r.c.Params[i].Shape):
-			r.c.Fault(fault.Corrupt, key, "%s, expected a float32 tensor of %v (%s)", tree.Describe(v), r.c.Params[i].Shape, r.c.Params[i].Name)
+			r.c.Fault(fault.Corrupt, key, "it is %s, expected a float32 tensor of %v (%s)", tree.Describe(v), r.c.Params[i].Shape, r.c.Params[i].Name) // D8
 		default:
 			*f.to = t
 		}
@@ -217,6 +235,9 @@ func (r *reader) repair() {
 		s, item := &r.c.Slots[i], fmt.Sprintf("slot_%08d (%s)", i, r.c.Params[i].Name)
 		initialized, step, vmean := c[0] > 0, max(c[1], 0), max(c[2], 0)
 		if !initialized && step == 0 && vmean == 0 {
+			if r.c.GlobalStep == 0 { // nothing can have been stepped
+				continue
+			}
 			full, err := anyNonZero(s.Momentum, s.SecondMoment)
 			if err != nil {
 				r.c.FaultErr(err, item)
