@@ -124,7 +124,7 @@ func newObjEx(o *Object, args []Value) (*Object, bool) {
 	class, ok := args[0].(*Global)
 	positional, ok2 := args[1].(*Tuple)
 	kwargs, ok3 := args[2].(*Dict)
-	if !ok || !ok2 || !ok3 || len(kwargs.Pairs) == 0 {
+	if !ok || !ok2 || !ok3 {
 		return nil, false
 	}
 	return &Object{

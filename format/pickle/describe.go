@@ -10,14 +10,21 @@ func Describe(v Value) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
-	case bool, int64, float64:
+	case bool:
+		if v {
+			return "True"
+		}
+		return "False"
+	case int64, float64:
 		return fmt.Sprintf("%v", v)
 	case *big.Int:
 		return "a long integer"
 	case string:
 		return quoted(v)
-	case Bytes, *ByteArray:
+	case Bytes:
 		return "bytes"
+	case *ByteArray:
+		return "a bytearray"
 	case *Tuple:
 		return fmt.Sprintf("a tuple of %d", len(v.Items))
 	case *List:

@@ -36,13 +36,9 @@ func (d *Dict) Set(key, value Value) {
 		return
 	}
 	d.Pairs = append(d.Pairs, Pair{key, value})
-	switch index := d.index.Load(); {
-	case index == nil:
-	case index.entries == len(d.Pairs)-1:
+	if index := d.index.Load(); index != nil {
 		index.at[key] = index.entries
 		index.entries++
-	default: // Pairs was cut off
-		d.index.Store(nil)
 	}
 }
 

@@ -35,26 +35,28 @@ func (e *encoder) global(g *Global) error {
 
 // call writes v as the result of callable(*args).
 func (e *encoder) call(v Value, callable *Global, args *Tuple) error {
-	return e.made(v, opReduce, callable, args)
+	_, err := e.made(v, opReduce, callable, args)
+	return err
 }
 
-// made writes v as what code makes of parts.
-func (e *encoder) made(v Value, code byte, parts ...Value) error {
+// made writes v as what code makes of parts. It is false if v was written on the
+// way, see again.
+func (e *encoder) made(v Value, code byte, parts ...Value) (bool, error) {
 	if err := e.values(parts); err != nil {
-		return err
+		return false, err
 	}
 	if written, err := e.again(v, len(parts)); written {
 		e.pop(len(parts))
 		e.get(v)
-		return err
+		return false, err
 	}
 	e.op(code)
 	e.put(v)
-	return nil
+	return true, nil
 }
 
 func (e *encoder) object(o *Object) error {
-	if err := e.bare(o); err != nil {
+	if first, err := e.bare(o); err != nil || !first {
 		return err
 	}
 	if o.Extra != nil {
@@ -76,17 +78,17 @@ func (e *encoder) object(o *Object) error {
 }
 
 // bare writes an object without what is added to it later.
-func (e *encoder) bare(o *Object) error {
+func (e *encoder) bare(o *Object) (bool, error) {
 	args := o.args()
 	switch {
 	case o.Extra != nil && o.Extra.Kwargs != nil && e.opts.Protocol >= 4:
 		return e.made(o, opNewObjEx, o.Class, args, o.Extra.Kwargs)
 	case o.Extra != nil && o.Extra.Kwargs != nil:
-		return e.call(o, newObjExFunction, NewTuple(o.Class, args, o.Extra.Kwargs))
+		return e.made(o, opReduce, newObjExFunction, NewTuple(o.Class, args, o.Extra.Kwargs))
 	case o.New:
 		return e.made(o, opNewObj, o.Class, args)
 	}
-	return e.call(o, o.Class, args)
+	return e.made(o, opReduce, o.Class, args)
 }
 
 // args are the arguments, which an object built in Go may leave out.

@@ -86,9 +86,7 @@ func (m *machine) newObjectEx([]byte) error {
 	if err != nil {
 		return err
 	}
-	if len(named.Pairs) > 0 {
-		o.extra().Kwargs = named
-	}
+	o.extra().Kwargs = named
 	if err := m.place(&o.nesting, named); err != nil {
 		return err
 	}
@@ -230,6 +228,9 @@ func (m *machine) persistent(id Value) error {
 			return m.placed(err)
 		}
 		return m.push(v)
+	}
+	if _, nested := id.(*Persistent); nested {
+		return m.corrupt("a persistent id is the id of another")
 	}
 	p := &Persistent{ID: id, Offset: int64(m.op)}
 	return m.made(p, &p.nesting, []Value{id})

@@ -57,8 +57,8 @@ type Pair struct{ Key, Value Value }
 
 // Dict is a Python dict in insertion order. Keys are whatever the pickle holds;
 // no two are equal strings or integers. Looking keys up is safe from several
-// goroutines. Entries may be appended to Pairs and cut off; to change a key, use
-// Delete and Set.
+// goroutines. Entries may be appended to Pairs; to remove one or to change its
+// key, use Delete and Set.
 type Dict struct {
 	Pairs []Pair
 	index atomic.Pointer[dictIndex] // built when it pays
