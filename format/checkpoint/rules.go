@@ -206,8 +206,8 @@ func (k *stateCheck) ages() {
 		key string
 		n   int64
 	}{{KeyVmeanStep, k.VmeanStep}, {KeyFactoredStep, k.FactoredStep}, {KeyNormuonStep, k.NormuonStep}} {
-		if own.n > max(k.Step, 0) {
-			k.c.Warn(k.at(own.key), "it is %d, and the parameter has taken %d steps", own.n, max(k.Step, 0))
+		if own.n > k.Step && k.Step > 0 {
+			k.c.Warn(k.at(own.key), "it is %d, and the parameter has taken %d steps", own.n, k.Step)
 		}
 	}
 }
