@@ -65,7 +65,7 @@ type Result struct {
 // Resource for the target. Nothing is left behind then, and an existing target
 // is as it was.
 func Run(ctx context.Context, src, dst string, o Options) (*Result, error) {
-	job, err := newJob(src, dst, o)
+	job, err := newJob(ctx, src, dst, o)
 	if job != nil {
 		defer job.close()
 	}

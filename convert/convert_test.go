@@ -86,7 +86,7 @@ func TestDenseIsWhatGefenXWrites(t *testing.T) {
 				}
 			}
 			for path := range got {
-				if _, ok := want[path]; !ok && path != "epoch" {
+				if _, ok := want[path]; !ok && path != "epoch" && !strings.HasPrefix(path, "optimizer.gefenckpt.") {
 					t.Errorf("%s is not in Gefen-X's directory", path)
 				}
 			}
@@ -99,7 +99,8 @@ func TestEveryFaceOfAStateGivesTheSameSlots(t *testing.T) {
 	for _, face := range []string{"flat.pt", "raw.pt", "dcp_payload"} {
 		got := leaves(t, open(t, toDense(t, checkpoints+"plain-2/"+face)).Root)
 		for path, v := range want {
-			if strings.HasPrefix(path, "optimizer.") && !pickle.Equal(got[path], v) {
+			// A raw state has no names of the model's to remember.
+			if strings.HasPrefix(path, "optimizer.") && !strings.HasSuffix(path, "gefenckpt.description") && !pickle.Equal(got[path], v) {
 				t.Errorf("%s: %s differs", face, path)
 			}
 		}

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"context"
 	"fmt"
 
 	"gefenckpt/format/checkpoint"
@@ -12,8 +13,9 @@ import (
 )
 
 // toDense expands the state of c: the slots hold what it means, bit for bit, in
-// one chunk of rows per rank of the target.
-func (j *job) toDense(c *checkpoint.Checkpoint) (pickle.Value, error) {
+// one chunk of rows per rank of the target. What leads back to a compact
+// checkpoint stands beside them.
+func (j *job) toDense(ctx context.Context, c *checkpoint.Checkpoint) (pickle.Value, error) {
 	world := j.o.World
 	if world == 0 {
 		world = max(c.World, 1)
@@ -28,7 +30,18 @@ func (j *job) toDense(c *checkpoint.Checkpoint) (pickle.Value, error) {
 		}
 	}
 	j.denseWorld = world
-	return dense.Tree(c, slots), nil
+	out := dense.Tree(c, slots)
+	if c.Form != checkpoint.Compact {
+		return out, nil
+	}
+	origin, err := dense.Remember(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if origin != nil {
+		out.Set(dense.KeyOrigin, origin)
+	}
+	return out, nil
 }
 
 func (j *job) slot(c *checkpoint.Checkpoint, p, world int, slot *dense.Slot) error {

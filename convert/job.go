@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -30,7 +31,7 @@ type job struct {
 	denseWorld int
 }
 
-func newJob(src, dst string, o Options) (*job, error) {
+func newJob(ctx context.Context, src, dst string, o Options) (*job, error) {
 	o.ContainerGiven = o.Container != ""
 	o.Container = containerFor(dst, o)
 	if err := checkOptions(o); err != nil {
@@ -46,7 +47,7 @@ func newJob(src, dst string, o Options) (*job, error) {
 		return j, severalFaults(source.Faults, err)
 	}
 	j.result.Warnings = append(j.result.Warnings, source.Warnings...)
-	target, err := j.target()
+	target, err := j.target(ctx)
 	if err != nil {
 		return j, fault.Within(err, src, "")
 	}

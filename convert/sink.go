@@ -9,6 +9,7 @@ import (
 	"gefenckpt/format/dcp"
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/torchfile"
+	"gefenckpt/format/tree"
 )
 
 // sink is a target that is laid out: its files are known by name and size and
@@ -27,6 +28,11 @@ type sinkFile struct {
 
 func newSink(root pickle.Value, dst string, o Options) (sink, error) {
 	if o.Container == checkpoint.TorchFile {
+		// What comes from a directory is read by now, but for what is carried over.
+		root, err := tree.Force(root)
+		if err != nil {
+			return nil, err
+		}
 		f, err := torchfile.New(root, torchfile.WriteOptions{})
 		if err != nil {
 			return nil, err

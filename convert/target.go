@@ -1,11 +1,13 @@
 package convert
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	"gefenckpt/format/checkpoint"
 	"gefenckpt/format/compact"
+	"gefenckpt/format/dense"
 	"gefenckpt/format/native"
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
@@ -14,7 +16,7 @@ import (
 )
 
 // target makes the optimizer's subtree in the target's form.
-func (j *job) target() (pickle.Value, error) {
+func (j *job) target(ctx context.Context) (pickle.Value, error) {
 	c := j.source
 	if len(c.Halves) > 0 || c.Optimizer != checkpoint.Gefen {
 		return nil, fault.New(fault.Unsupported, "the optimizer is %s: its checkpoints are inspected, not converted", c.Optimizer).
@@ -29,15 +31,21 @@ func (j *job) target() (pickle.Value, error) {
 		c = named
 	}
 	if j.o.To == checkpoint.Dense {
-		return j.toDense(c)
+		return j.toDense(ctx, c)
 	}
 	if c.Form == checkpoint.Dense {
-		return nil, fault.New(fault.Unsupported, "a dense directory is not converted to the %s form", j.o.To).
-			WithHint("dcp.load reads it through GefenDCPState on any number of ranks")
+		restored, err := dense.Restore(c)
+		if err != nil {
+			return nil, err
+		}
+		c = restored
 	}
 	world, err := j.world()
 	if err != nil {
 		return nil, err
+	}
+	if world == 0 {
+		world = len(c.Ranks)
 	}
 	target := c
 	if j.o.World = world; world != len(c.Ranks) || j.o.Fidelity == Reference {
@@ -48,7 +56,7 @@ func (j *job) target() (pickle.Value, error) {
 	return j.rankLocal(target, weights)
 }
 
-// world is the number of ranks of a compact or native target.
+// world is the number of ranks of a compact or native target, 0 for the source's.
 func (j *job) world() (int, error) {
 	switch {
 	case j.o.To == checkpoint.Native && j.o.World > 1:
@@ -60,7 +68,7 @@ func (j *job) world() (int, error) {
 	case j.source.Form == checkpoint.Native:
 		return 0, fault.New(fault.Usage, "a native checkpoint does not say for how many ranks").WithHint("add --world M")
 	}
-	return j.source.World, nil
+	return 0, nil // as many as the source has
 }
 
 // rankLocal arranges the states of c as the tree of a compact or native target.
