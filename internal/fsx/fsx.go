@@ -1,31 +1,48 @@
 // Package fsx writes outputs that appear whole or not at all: into a staging
 // directory beside the target, synced, and renamed into place last.
+//
+// [Stage] begins an output, [Staging.Create] makes its files and
+// [Staging.Commit] puts them in place; the comment of Commit says what a crash
+// at any moment leaves. Errors are faults: Output where the target exists or
+// cannot be committed, Resource where the disk is full.
 package fsx
 
 import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
-	"syscall"
-
-	"gefenckpt/internal/fault"
 )
 
-// FS is what the commit protocol needs of a file system.
+// FS is what the commit protocol needs of a file system. Names are paths as the
+// operating system writes them.
 type FS interface {
 	// Create makes a new file; it fails where the name exists, links included.
 	Create(name string) (File, error)
+	// Mkdir makes one directory; it fails where the name exists.
 	Mkdir(name string) error
 	// Lstat does not follow a link at name itself.
 	Lstat(name string) (fs.FileInfo, error)
 	ReadDir(name string) ([]fs.DirEntry, error)
-	// Rename moves oldname to newname, replacing a file there.
+	// Rename moves oldname to newname and replaces a file there.
 	Rename(oldname, newname string) error
-	RemoveAll(name string) error
-	// SyncDir makes the names in a directory durable. File systems that cannot
-	// are no error.
+	// RenameNew moves oldname to newname; it fails with fs.ErrExist where the
+	// name exists.
+	RenameNew(oldname, newname string) error
+	// Exchange swaps two names in one step. The error is errors.ErrUnsupported
+	// where the file system cannot.
+	Exchange(a, b string) error
+	// Remove removes a file, a link or an empty directory.
+	Remove(name string) error
+	// SyncDir makes the names in a directory durable. That a file system has no
+	// such operation is no error.
 	SyncDir(name string) error
+	// Lock keeps other processes out of a directory until Close or the end of
+	// the process. The error is ErrLocked where another holds it. File systems
+	// without locks grant it to everyone.
+	Lock(name string) (io.Closer, error)
+	// Free is how many bytes can be written below a directory. The error is
+	// errors.ErrUnsupported where that cannot be told.
+	Free(name string) (int64, error)
 }
 
 // File is a file being written.
@@ -35,50 +52,5 @@ type File interface {
 	Close() error
 }
 
-// OS is the file system of the operating system.
-type OS struct{}
-
-// Create implements FS.
-func (OS) Create(name string) (File, error) {
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-}
-
-// Mkdir implements FS.
-func (OS) Mkdir(name string) error { return os.Mkdir(name, 0o777) }
-
-// Lstat implements FS.
-func (OS) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
-
-// ReadDir implements FS.
-func (OS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-
-// Rename implements FS.
-func (OS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
-
-// RemoveAll implements FS.
-func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
-
-// SyncDir implements FS.
-func (OS) SyncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	err = d.Sync()
-	for _, unable := range []error{syscall.EINVAL, syscall.ENOTSUP, fs.ErrPermission} {
-		if errors.Is(err, unable) {
-			return nil
-		}
-	}
-	return err
-}
-
-// failure is the fault of an operation on the output.
-func failure(err error, path, doing string) error {
-	kind, hint := fault.Output, "check that the folder can be written to"
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		kind, hint = fault.Resource, "free some space, or write to another disk"
-	}
-	return fault.New(kind, "%s: %w", doing, err).File(path).WithHint("%s", hint)
-}
+// ErrLocked says that another process holds the lock of a directory.
+var ErrLocked = errors.New("another process is working in it")

@@ -1,11 +1,8 @@
 package fsx
 
 import (
-	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"hash"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"sync"
@@ -16,26 +13,29 @@ import (
 // Options steer a staging.
 type Options struct {
 	// Directory says whether the target is a directory of the staged files, or the
-	// one staged file.
+	// one staged file that has its name; any other is a companion, put beside it.
 	Directory bool
 	// Force replaces an existing target.
 	Force bool
+	// Bytes is how much will be written. Staging fails where the disk is known to
+	// have less; 0 asks nothing.
+	Bytes int64
 }
 
-// Staging collects the files of one target in a directory beside it.
-//
-// A target that is a file may have companions: staged files whose names begin
-// with the target's own and are put beside it, before it. A crash in between
-// leaves companions without the target, or beside the old one; they name the
-// target's digest, so that they cannot be taken for another's.
+// Staging collects the files of one target in a directory beside it. Exactly one
+// of Commit and Abort ends it; Abort after either does nothing.
 type Staging struct {
 	fs     FS
 	target string
-	dir    string
+	dir    string // where files are staged
+	old    string // where a target waits that cannot be exchanged in one step
 	opts   Options
+	lock   io.Closer
 
 	mu    sync.Mutex
+	open  map[*Writer]bool
 	files []Written
+	ended bool
 }
 
 // Written is a staged file.
@@ -45,101 +45,135 @@ type Written struct {
 	SHA256 string // hexadecimal
 }
 
-// stagingSuffix names the staging directory of a target.
-const stagingSuffix = ".gefenckpt-partial"
-
-// oldSuffix names a target that is being replaced.
-const oldSuffix = ".gefenckpt-old"
+// What is put around the name of a target to name the directory where it is
+// staged, and the place of a target that is being replaced.
+const (
+	stagingSuffix = ".gefenckpt-partial"
+	oldSuffix     = ".gefenckpt-old"
+)
 
 // Stage begins to write target. An existing one is an Output fault without
-// Force; a staging directory left by a run that died is removed.
+// Force. What a run that died has left is put right: its staged files are
+// removed, and a target that it was replacing is put back.
 func Stage(fsys FS, target string, o Options) (*Staging, error) {
 	target = filepath.Clean(target)
-	s := &Staging{fs: fsys, target: target, dir: target + stagingSuffix, opts: o}
-	info, err := fsys.Lstat(target)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, failure(err, target, "the target cannot be looked at")
-	case info.Mode()&fs.ModeSymlink != 0:
-		return nil, fault.New(fault.Output, "the target is a symbolic link").File(target).WithHint("name the file that it points to, or remove the link")
-	case !o.Force:
-		return nil, fault.New(fault.Output, "the target exists").File(target).WithHint("choose another name, or replace it with --force")
-	case info.IsDir() != o.Directory:
-		return nil, fault.New(fault.Output, "the target exists and is of another kind: a directory where a file is to be written, or a file where a directory is").
-			File(target).WithHint("remove it, or choose another name")
+	parent, name := filepath.Split(target)
+	if name == "" || name == "." || name == ".." {
+		return nil, fault.New(fault.Output, "this is no name for a target").File(target).WithHint("name a file or a directory to be made")
 	}
-	if _, err := fsys.Lstat(filepath.Dir(target)); err != nil {
-		return nil, failure(err, filepath.Dir(target), "the folder of the target").(*fault.Error).WithHint("make the folder first")
+	s := &Staging{
+		fs: fsys, target: target, opts: o, open: map[*Writer]bool{},
+		dir: parent + "." + name + stagingSuffix,
+		old: parent + "." + name + oldSuffix,
 	}
-	if err := fsys.RemoveAll(s.dir); err != nil {
-		return nil, failure(err, s.dir, "what an earlier run left cannot be removed")
+	if err := s.checkTarget(); err != nil {
+		return nil, err
 	}
-	if err := fsys.Mkdir(s.dir); err != nil {
-		return nil, failure(err, s.dir, "the staging directory cannot be made")
+	if err := s.makeDir(); err != nil {
+		return nil, err
+	}
+	if err := s.putBackOld(); err != nil {
+		return nil, s.abort(err)
+	}
+	if err := s.checkSpace(); err != nil {
+		return nil, s.abort(err)
 	}
 	return s, nil
 }
 
-// Writer writes one staged file. Close syncs it.
-type Writer struct {
-	s    *Staging
-	name string
-	file File
-	buf  *bufio.Writer
-	sum  hash.Hash
-	n    int64
-	err  error
-}
-
-// writeBuffer is how many bytes are collected before they are written.
-const writeBuffer = 1 << 20
-
-// Create begins a staged file. Different files may be written at the same time.
-func (s *Staging) Create(name string) (*Writer, error) {
-	path := filepath.Join(s.dir, name)
-	f, err := s.fs.Create(path)
-	if err != nil {
-		return nil, failure(err, path, "a file cannot be made")
+// checkTarget refuses a target that is there and may not be replaced.
+func (s *Staging) checkTarget() error {
+	info, err := s.fs.Lstat(s.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return &Writer{s: s, name: name, file: f, buf: bufio.NewWriterSize(f, writeBuffer), sum: sha256.New()}, nil
-}
-
-// Write implements io.Writer.
-func (w *Writer) Write(p []byte) (int, error) {
-	n, err := w.buf.Write(p)
-	w.sum.Write(p[:n])
-	w.n += int64(n)
-	if err != nil {
-		w.err = failure(err, filepath.Join(w.s.dir, w.name), "writing")
-		return n, w.err
+	refuse := func(why, hint string) error {
+		return fault.New(fault.Output, "%s", why).File(s.target).WithHint("%s", hint)
 	}
-	return n, nil
-}
-
-// Close makes the file durable and notes its digest.
-func (w *Writer) Close() error {
-	path := filepath.Join(w.s.dir, w.name)
-	err := w.err
-	for _, step := range []struct {
-		doing string
-		do    func() error
-	}{{"writing", w.buf.Flush}, {"syncing", w.file.Sync}} {
-		if err == nil {
-			if e := step.do(); e != nil {
-				err = failure(e, path, step.doing)
-			}
-		}
-	}
-	if e := w.file.Close(); e != nil && err == nil {
-		err = failure(e, path, "closing")
-	}
-	if err != nil {
+	const remove = "remove it, or choose another name"
+	switch {
+	case err != nil:
+		return failure(err, s.target, "the target cannot be looked at")
+	case info.Mode()&fs.ModeSymlink != 0:
+		return refuse("the target is a symbolic link", "name the file that it points to, or remove the link")
+	case !s.opts.Force:
+		return refuse("the target exists", "choose another name, or replace it with --force")
+	case info.IsDir() && !s.opts.Directory:
+		return refuse("the target is a directory, where a file is to be written", remove)
+	case !info.IsDir() && s.opts.Directory:
+		return refuse("the target is a file, where a directory is to be written", remove)
+	case info.IsDir():
+		_, err := s.plainFiles(s.target)
 		return err
 	}
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
-	w.s.files = append(w.s.files, Written{w.name, w.n, hex.EncodeToString(w.sum.Sum(nil))})
+	return nil
+}
+
+// makeDir makes the staging directory, or empties that of a run that died.
+func (s *Staging) makeDir() error {
+	const doing = "the staging directory cannot be made"
+	err := s.fs.Mkdir(s.dir)
+	stale := errors.Is(err, fs.ErrExist)
+	if err != nil && !stale {
+		return failure(err, s.dir, doing)
+	}
+	if stale {
+		switch info, err := s.fs.Lstat(s.dir); {
+		case err != nil:
+			return failure(err, s.dir, doing)
+		case !info.IsDir():
+			return fault.New(fault.Output, "%s: something else has its name", doing).File(s.dir).WithHint("remove it")
+		}
+	}
+	switch s.lock, err = s.fs.Lock(s.dir); {
+	case errors.Is(err, ErrLocked):
+		return fault.New(fault.Output, "another run is writing it").File(s.target).WithHint("wait until that run has ended, or choose another name")
+	case err != nil:
+		return failure(err, s.dir, doing)
+	}
+	if stale {
+		if err := s.empty(s.dir); err != nil {
+			return errors.Join(err, s.lock.Close())
+		}
+	}
+	return nil
+}
+
+// putBackOld puts back the target that a run was replacing when it died, and
+// removes it where the new one had already taken its place.
+func (s *Staging) putBackOld() error {
+	switch _, err := s.fs.Lstat(s.old); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return failure(err, s.old, "what a run that died has left cannot be looked at")
+	}
+	switch _, err := s.fs.Lstat(s.target); {
+	case err == nil:
+		return s.remove(s.old)
+	case !errors.Is(err, fs.ErrNotExist):
+		return failure(err, s.target, "the target cannot be looked at")
+	}
+	if err := s.fs.Rename(s.old, s.target); err != nil {
+		return failure(err, s.old, "the target that a run was replacing when it died cannot be put back")
+	}
+	return s.checkTarget()
+}
+
+// checkSpace refuses to begin what the disk cannot hold.
+func (s *Staging) checkSpace() error {
+	if s.opts.Bytes == 0 {
+		return nil
+	}
+	switch free, err := s.fs.Free(s.dir); {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case err != nil:
+		return failure(err, s.dir, "the free space cannot be told")
+	case free < s.opts.Bytes:
+		return fault.New(fault.Resource, "it takes %d bytes, and the disk has %d left", s.opts.Bytes, free).
+			File(s.target).WithHint("free some space, or write to another disk")
+	}
 	return nil
 }
 
@@ -150,84 +184,19 @@ func (s *Staging) Files() []Written {
 	return append([]Written(nil), s.files...)
 }
 
-// Commit puts the staged files in place. Of an existing target the old one stays
-// until the new one is there; after an error the target is as it was, or whole.
-func (s *Staging) Commit() error {
-	if err := s.fs.SyncDir(s.dir); err != nil {
-		return s.abort(failure(err, s.dir, "syncing the staging directory"))
-	}
-	commit := s.commitFile
-	if s.opts.Directory {
-		commit = s.commitDirectory
-	}
-	if err := commit(); err != nil {
-		return s.abort(err)
-	}
-	if err := s.fs.SyncDir(filepath.Dir(s.target)); err != nil {
-		return failure(err, filepath.Dir(s.target), "the target is in place, but its folder cannot be synced")
-	}
-	return nil
-}
-
-// commitDirectory renames the staging directory to the target.
-func (s *Staging) commitDirectory() error {
-	old := s.target + oldSuffix
-	replacing := false
-	if s.opts.Force {
-		if err := s.fs.RemoveAll(old); err != nil {
-			return failure(err, old, "what an earlier run left cannot be removed")
-		}
-		switch err := s.fs.Rename(s.target, old); {
-		case err == nil:
-			replacing = true
-		case !errors.Is(err, fs.ErrNotExist):
-			return failure(err, s.target, "the old target cannot be moved aside")
-		}
-	}
-	if err := s.fs.Rename(s.dir, s.target); err != nil {
-		err = failure(err, s.target, "the new target cannot be renamed into place")
-		if replacing {
-			if e := s.fs.Rename(old, s.target); e != nil {
-				return fault.Of(err).WithHint("the old target is at %s", old)
-			}
-		}
-		return err
-	}
-	if replacing {
-		if err := s.fs.RemoveAll(old); err != nil {
-			return failure(err, old, "the new target is in place, but the old one cannot be removed")
-		}
-	}
-	return nil
-}
-
-// commitFile renames the companions into place, and the target last.
-func (s *Staging) commitFile() error {
-	name := filepath.Base(s.target)
-	for _, f := range s.Files() {
-		if f.Name != name {
-			if err := s.fs.Rename(filepath.Join(s.dir, f.Name), filepath.Join(filepath.Dir(s.target), f.Name)); err != nil {
-				return failure(err, s.target, "a file cannot be renamed into place")
-			}
-		}
-	}
-	if err := s.fs.Rename(filepath.Join(s.dir, name), s.target); err != nil {
-		return failure(err, s.target, "the new target cannot be renamed into place")
-	}
-	if err := s.fs.RemoveAll(s.dir); err != nil {
-		return failure(err, s.dir, "the target is in place, but the staging directory cannot be removed")
-	}
-	return nil
-}
-
-// Abort removes what was staged.
+// Abort removes what was staged. Files that are still open are closed first.
 func (s *Staging) Abort() error {
-	if err := s.fs.RemoveAll(s.dir); err != nil {
-		return failure(err, s.dir, "the staging directory cannot be removed")
+	if s.ended {
+		return nil
 	}
-	return nil
+	s.ended = true
+	s.mu.Lock()
+	for w := range s.open {
+		w.file.Close() // what is in it is thrown away
+	}
+	s.mu.Unlock()
+	return errors.Join(s.remove(s.dir), s.lock.Close())
 }
 
-func (s *Staging) abort(err error) error {
-	return errors.Join(err, s.Abort())
-}
+// abort ends the staging because of err.
+func (s *Staging) abort(err error) error { return errors.Join(err, s.Abort()) }
