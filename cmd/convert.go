@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"gefenckpt/convert"
 	"gefenckpt/format/checkpoint"
@@ -131,9 +133,34 @@ func writeResult(w io.Writer, r *convert.Result) error {
 	if err != nil {
 		return err
 	}
+	if r.Planned && r.Fidelity != "" {
+		if err := writePlan(w, r.Parameters); err != nil {
+			return err
+		}
+	}
 	_, err = fmt.Fprintf(w, "state: %.3f bytes per parameter (source %.3f); error: momentum %.3g, second moment %.3g (relative L2)\n%s\n",
 		r.BytesPerParameter.Target, r.BytesPerParameter.Source, r.MomentumRelL2, r.SecondMomentRelL2, r.Next)
 	return err
+}
+
+// writePlan prints what becomes of each parameter: per target rank the regime and
+// the block length, and the largest errors.
+func writePlan(w io.Writer, params []manifest.Parameter) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "parameter\tmomentum\tsecond moment\tregime and period by rank")
+	for _, p := range params {
+		var momentum, second float64
+		ranks := make([]string, len(p.Ranks))
+		for i, s := range p.Ranks {
+			momentum, second = max(momentum, s.MomentumRelL2), max(second, s.SecondMomentRelL2)
+			ranks[i] = s.Regime
+			if s.Period > 0 {
+				ranks[i] += " " + strconv.FormatInt(s.Period, 10)
+			}
+		}
+		fmt.Fprintf(t, "%s\t%.3g\t%.3g\t%s\n", p.Name, momentum, second, strings.Join(ranks, ", "))
+	}
+	return t.Flush()
 }
 
 func endText(e manifest.End) string {
