@@ -35,7 +35,7 @@ func assemble(data []byte) (*Metadata, error) {
 		files:      make(map[string]int32),
 		transforms: make(map[string]int32),
 		sizes:      make(map[string]*dims),
-		room:       len(data) / 8,
+		room:       len(data) / chunkBytes,
 	}
 	root, err := pickle.Decode(data, pickle.Options{Build: f.build, Reduce: f.reduce})
 	if err != nil {
@@ -78,7 +78,7 @@ func assemble(data []byte) (*Metadata, error) {
 		return nil, missing(top, "storage_data")
 	}
 	m.Torch = f.release(hasMeta, hasVersion)
-	if err := m.addItems(items); err != nil {
+	if err := m.addItems(items, len(data)/chunkBytes); err != nil {
 		return nil, err
 	}
 	if err := m.addPaths(planned); err != nil {
@@ -107,8 +107,12 @@ func (f *folder) release(hasMeta, hasVersion bool) string {
 	return "2.3 or older"
 }
 
-// addItems takes the items from state_dict_metadata.
-func (m *Metadata) addItems(dict *pickle.Dict) error {
+// chunkBytes is less than any chunk takes in a file, unless it is shared.
+const chunkBytes = 8
+
+// addItems takes the items from state_dict_metadata. They may have so many chunks
+// in all.
+func (m *Metadata) addItems(dict *pickle.Dict, most int) error {
 	chunks := 0
 	for _, p := range dict.Pairs {
 		chunks++
@@ -117,6 +121,9 @@ func (m *Metadata) addItems(dict *pickle.Dict) error {
 				chunks += len(entry.chunks) - 1
 			}
 		}
+	}
+	if chunks > most {
+		return fault.New(fault.Corrupt, "items share their chunks: there are %d, and the file has room for %d", chunks, most)
 	}
 	room := make([]Chunk, 0, chunks)
 	m.Items = make([]Item, 0, len(dict.Pairs))
@@ -182,7 +189,11 @@ func (m *Metadata) addPaths(dict *pickle.Dict) error {
 			}
 			unplanned--
 			path := tuple.Items
-			if !spells(path, fqn) {
+			switch {
+			case len(path) > mostNested:
+				m.blame(item, fault.New(fault.Corrupt, "its path in planner_data has %d steps, and %d are followed", len(path), mostNested))
+				path = []pickle.Value{fqn}
+			case !spells(path, fqn):
 				m.blame(item, fault.New(fault.Corrupt, "its path in planner_data does not spell its name"))
 				path = []pickle.Value{fqn}
 			}

@@ -344,6 +344,9 @@ func (f *folder) place(o *pickle.Object) (pickle.Value, error) {
 	return &place, nil
 }
 
+// mostTransforms is how many transforms one item may have gone through.
+const mostTransforms = 16
+
 // transformList returns the index of a list of transform descriptors, kept once.
 func (f *folder) transformList(o *pickle.Object, p pickle.Pair) (int32, error) {
 	if p.Value == nil {
@@ -357,6 +360,9 @@ func (f *folder) transformList(o *pickle.Object, p pickle.Pair) (int32, error) {
 		items = v.Items
 	default:
 		return 0, wrongType(o, p.Key, p.Value, "a list")
+	}
+	if len(items) > mostTransforms {
+		return 0, fault.New(fault.Corrupt, "%s.%v has %d entries", o.Class.Name, p.Key, len(items))
 	}
 	names := make([]string, len(items))
 	for i, item := range items {

@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
@@ -15,14 +18,42 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// allocated is how many bytes f allocates in all, which is no less than what is
-// live at its peak.
-func allocated(f func()) int64 {
+// bounded fails a test if f has more than limit bytes live at a time. What f
+// allocates in all is no less, and mostly settles it; else f runs once more and
+// its live memory is looked at while it does.
+func bounded(t testing.TB, limit int, f func()) {
+	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
 	runtime.ReadMemStats(&after)
-	return int64(after.TotalAlloc - before.TotalAlloc)
+	if after.TotalAlloc-before.TotalAlloc <= uint64(limit) {
+		return
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	runtime.GC()
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	base := live[0].Value.Uint64()
+	done, peak := make(chan struct{}), make(chan uint64)
+	go func() {
+		var most uint64
+		for {
+			metrics.Read(live)
+			most = max(most, live[0].Value.Uint64())
+			select {
+			case <-done:
+				peak <- most
+				return
+			case <-time.After(100 * time.Microsecond):
+			}
+		}
+	}()
+	f()
+	close(done)
+	if most := <-peak; most > base+uint64(limit) {
+		t.Errorf("%d bytes of memory are in use at a time, over %d", most-base, limit)
+	}
 }
 
 // FuzzMetadata reads metadata files: typed errors, memory bounded by the length
@@ -42,10 +73,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m *Metadata
 		var err error
-		n := allocated(func() { m, err = ReadMetadata(data) })
-		if limit := int64(64*len(data) + 1<<20); n > limit {
-			t.Errorf("%d bytes of metadata took %d of memory, over %d", len(data), n, limit)
-		}
+		bounded(t, 64*len(data)+1<<20, func() { m, err = ReadMetadata(data) })
 		if err != nil {
 			typed(t, err)
 			return
@@ -122,17 +150,14 @@ func FuzzItem(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := allocated(func() { err = everything(d) })
+			// What the decoder takes, what is kept of the item, and its pickle.
+			limit := 24<<20 + 64*(archiveOverhead+len(data))
+			if !item.Tensor {
+				limit = 24<<20 + 64*(bytesOverhead+bytesRatio*len(data))
+			}
+			bounded(t, limit, func() { err = everything(d) })
 			if err != nil {
 				typed(t, err)
-			}
-			// What the decoder takes, what is kept of the item, and its pickle.
-			limit := int64(24<<20 + 64*(archiveOverhead+len(data)))
-			if !item.Tensor {
-				limit = 24<<20 + 64*(bytesOverhead+bytesRatio*int64(len(data)))
-			}
-			if n > limit {
-				t.Errorf("an item of %d bytes took %d of memory, over %d", len(data), n, limit)
 			}
 			d.Close()
 		}

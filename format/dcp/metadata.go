@@ -23,6 +23,7 @@ type Metadata struct {
 	// Faults are contradictions within the metadata, in order of discovery.
 	Faults []*fault.Error
 
+	blamed     int              // items at fault, and more than once where they are
 	byName     map[string]int32 // FQN to position in Items
 	parts      []pickle.Value   // steps of paths, each once
 	paths      []int32          // of all items, end to end: indices into parts
@@ -114,14 +115,27 @@ func (m *Metadata) addFault(f *fault.Error) {
 	}
 }
 
-// blame gives an item its fault, the first one only.
+// blame gives an item its fault, the first one only. Past many, they share one:
+// a file can be at fault in every item, and each fault takes more memory than the
+// item.
 func (m *Metadata) blame(item *Item, f *fault.Error) {
+	if m.blamed++; m.blamed > mostBlamed {
+		if item.Fault == nil {
+			item.Fault = errBlamed
+		}
+		return
+	}
 	f = f.In(item.FQN)
 	if item.Fault == nil {
 		item.Fault = f
 	}
 	m.addFault(f)
 }
+
+// mostBlamed is how many items have a fault of their own.
+const mostBlamed = 1000
+
+var errBlamed = fault.New(fault.Corrupt, "the item is one of more than %d at fault", mostBlamed)
 
 // note keeps a note once.
 func (m *Metadata) note(text string) {

@@ -219,7 +219,7 @@ func TestReadMetadataRefuses(t *testing.T) {
 		{"a negative size", fault.Corrupt, "a size has -1 where", func() []pickle.Value {
 			return []pickle.Value{"state_dict_metadata", pickle.NewDict("w", tensorMeta(props("float32"), size(-1))), "storage_data", pickle.NewDict()}
 		}},
-		{"a size of True", fault.Corrupt, "a size has true where", func() []pickle.Value {
+		{"a size of True", fault.Corrupt, "where the size of a dimension belongs", func() []pickle.Value {
 			return []pickle.Value{"state_dict_metadata", pickle.NewDict("w", tensorMeta(props("float32"), call("torch", "Size", pickle.NewTuple(true)))), "storage_data", pickle.NewDict()}
 		}},
 		{"too many dimensions", fault.Corrupt, "a size of 65 dimensions", func() []pickle.Value {

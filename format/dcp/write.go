@@ -40,7 +40,8 @@ type Writer struct {
 	Dropped []string
 
 	m     *Metadata
-	files [][]output // by file, in the order of its bytes
+	known map[any]int64 // sizes of archives
+	files [][]output    // by file, in the order of its bytes
 	sizes []int64
 	zstd  bool
 	// written tells which files are, for only then the places of compressed items
@@ -62,7 +63,7 @@ func NewWriter(root pickle.Value, o WriteOptions) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{Dropped: f.dropped, m: f.m, zstd: o.Zstd}
+	w := &Writer{Dropped: f.dropped, m: f.m, known: make(map[any]int64), zstd: o.Zstd}
 	world := max(1, o.World)
 	for _, leaf := range f.leaves {
 		if s, ok := leaf.(*Sharded); ok {
@@ -124,12 +125,12 @@ func (w *Writer) layOut(i int32, leaf pickle.Value) error {
 
 // place appends one chunk to a file.
 func (w *Writer) place(i int32, file int, c Chunk, content pickle.Value) error {
-	archive, err := newArchive(content)
+	length, err := w.archiveSize(content)
 	if err != nil {
 		return err
 	}
 	item := &w.m.Items[i]
-	c.Place = Place{Offset: w.sizes[file], Length: archive.Size(), File: int32(file)}
+	c.Place = Place{Offset: w.sizes[file], Length: length, File: int32(file)}
 	if w.zstd {
 		c.Place.transforms = 1
 		c.Place.Length = zstdBound(c.Place.Length)
@@ -138,6 +139,32 @@ func (w *Writer) place(i int32, file int, c Chunk, content pickle.Value) error {
 	w.files[file] = append(w.files[file], output{itemID{i, int32(len(item.Chunks))}, content})
 	item.Chunks = append(item.Chunks, c)
 	return nil
+}
+
+// mostKnown is how many sizes of archives are remembered.
+const mostKnown = 4096
+
+// archiveSize is the length of the archive of one item. Most items are alike: a
+// number, or a tensor of a dtype and shape that decide on the length.
+func (w *Writer) archiveSize(content pickle.Value) (int64, error) {
+	var key any
+	switch v := content.(type) {
+	case bool, int64, float64:
+		key = v
+	case *tensor.Tensor:
+		key = fmt.Sprint(v.DType, v.Shape)
+	}
+	if size, ok := w.known[key]; ok {
+		return size, nil
+	}
+	archive, err := newArchive(content)
+	if err != nil {
+		return 0, err
+	}
+	if key != nil && len(w.known) < mostKnown {
+		w.known[key] = archive.Size()
+	}
+	return archive.Size(), nil
 }
 
 // newArchive is the archive that holds one item.
