@@ -212,7 +212,7 @@ func (p *Param) Whole() bool {
 // Rank is what one rank's payload holds.
 type Rank struct {
 	GlobalRank int
-	Coordinate int            // position in the mesh: rows follow it, not GlobalRank
+	Coordinate int            // position in the mesh; which rows the rank has is in its Shards
 	Codebook   *tensor.Tensor // float32 (256,); nil if the rank has no momentum
 	Shards     []Shard        // parallel to Checkpoint.Params
 	Payload    *tensor.Tensor // the payload's bytes; nil for native

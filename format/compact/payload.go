@@ -125,10 +125,8 @@ func (p *payload) adopt() {
 
 // addRank reads the states of all parameters.
 func (p *payload) addRank(t *tensor.Tensor, a *torchfile.Archive) error {
-	rank := checkpoint.Rank{GlobalRank: p.rank, Coordinate: p.rank, Payload: t, Verify: a.Verify, Shards: make([]checkpoint.Shard, len(p.states))}
-	if at, ok := p.coordinate(p.rank); ok {
-		rank.Coordinate = at
-	}
+	rank := checkpoint.Rank{GlobalRank: p.rank, Coordinate: p.coordinate(p.rank), Payload: t, Verify: a.Verify,
+		Shards: make([]checkpoint.Shard, len(p.states))}
 	if book := first(p.d, keyCodebook); book != nil {
 		var ok bool
 		if rank.Codebook, ok = book.(*tensor.Tensor); !ok {

@@ -98,6 +98,9 @@ type outer struct {
 	carriers []int
 	ranks    []int // whose payloads are there and belong to the world, sorted
 	strays   []int // whose payloads are there and do not
+	// byCoordinate says that rows follow the coordinates in the mesh, and not the
+	// ranks; see places.
+	byCoordinate bool
 	// signature is that of the first payload that was read, which the parameters
 	// are made from; nil before.
 	signature []*pickle.Dict
@@ -185,6 +188,7 @@ func (o *outer) topology() {
 	if f, ok := o.get(keyFormat).(string); ok {
 		c.SeeVersion("rank-local payload", f)
 	}
+	o.places()
 }
 
 // readMesh takes of a mesh what has the right type.
@@ -199,14 +203,77 @@ func readMesh(d *pickle.Dict) *checkpoint.Mesh {
 
 func first(d *pickle.Dict, key string) pickle.Value { v, _ := d.Get(key); return v }
 
-// coordinate is the position of a rank in the mesh; false where the mesh does not
-// say.
-func (o *outer) coordinate(rank int) (int, bool) {
-	if o.c.Mesh == nil {
-		return 0, false
+// coordinate is the position of a rank in the mesh; the rank itself where the
+// mesh does not say.
+func (o *outer) coordinate(rank int) int {
+	if o.c.Mesh != nil {
+		if i := slices.Index(o.c.Mesh.Ranks, int64(rank)); i >= 0 && i < o.c.World {
+			return i
+		}
 	}
-	i := slices.Index(o.c.Mesh.Ranks, int64(rank))
-	return i, i >= 0 && i < o.c.World
+	return rank
+}
+
+// place is the position of a rank along the sharded dimension.
+func (o *outer) place(rank int) int {
+	if o.byCoordinate {
+		return o.coordinate(rank)
+	}
+	return rank
+}
+
+// places settles which rows the ranks of a permuted mesh hold. PyTorch 2.6 and
+// 2.15 give rank r the r-th part, in fully_shard and in distribute_tensor alike:
+// the process group counts as the world does. But distribute_tensor takes the
+// number of rows from the coordinate, so that it cuts uneven rows wrongly. Where
+// the local shapes fit the coordinates alone, these are believed.
+func (o *outer) places() {
+	m := o.c.Mesh
+	if m == nil || len(m.Shape) != 1 || slices.IsSorted(m.Ranks) {
+		return
+	}
+	fitsRank, fitsCoordinate := true, true
+	signatures, _ := pickle.AsDict(o.get(keySignatures))
+	for rank := range o.c.World {
+		if signatures == nil {
+			break
+		}
+		entries, err := dicts(signatures, strconv.Itoa(rank))
+		if err != nil {
+			continue
+		}
+		for _, sig := range entries {
+			fitsRank = fitsRank && fits(sig, o.c.World, rank)
+			fitsCoordinate = fitsCoordinate && fits(sig, o.c.World, o.coordinate(rank))
+		}
+	}
+	o.byCoordinate = fitsCoordinate && !fitsRank
+	order := "ranks, as PyTorch lays them out"
+	if o.byCoordinate {
+		order = "coordinates, which alone fit the local shapes: PyTorch cuts parameters wrongly where rows do not divide"
+	}
+	o.c.Warn(markerItem+"."+keyMesh, "its ranks are permuted, %v; rows are taken in the order of the %s", m.Ranks[:min(len(m.Ranks), 16)], order)
+}
+
+// fits says whether a signature's local shape is that of a place. It is so
+// vacuously for what is not sharded.
+func fits(sig *pickle.Dict, world, place int) bool {
+	placements, ok := pickle.Sequence(first(sig, "placements"))
+	shape, ok2 := pickle.Ints(first(sig, "shape"))
+	local, ok3 := pickle.Ints(first(sig, "local_shape"))
+	if !ok || !ok2 || !ok3 || len(placements) != 1 {
+		return true
+	}
+	d, _ := pickle.AsDict(placements[0])
+	if d == nil || first(d, "type") != "Shard" {
+		return true
+	}
+	dim, ok := first(d, "dim").(int64)
+	if !ok || dim < 0 || dim >= int64(len(shape)) || len(local) != len(shape) {
+		return true
+	}
+	_, n := checkpoint.ChunkRows(shape[dim], world, place)
+	return local[dim] == n
 }
 
 // groups reads the parameter groups.

@@ -97,7 +97,7 @@ func (p *payload) shard(rank *checkpoint.Rank, i int) {
 		s.LocalShape = []int64{0}
 		return
 	}
-	if !p.geometry(param, s, rank.Coordinate, item) {
+	if !p.geometry(param, s, p.place(p.rank), item) {
 		return
 	}
 	if name := first(state, checkpoint.KeyName); name != param.Name { // S2
@@ -132,15 +132,15 @@ func (p *payload) own(i, coordinate int, item string) {
 
 // geometry checks the local shape against torch.chunk's rule, and notes where the
 // shard begins. It says whether the state can be read on.
-func (p *payload) geometry(param *checkpoint.Param, s *checkpoint.Shard, coordinate int, item string) bool {
+func (p *payload) geometry(param *checkpoint.Param, s *checkpoint.Shard, place int, item string) bool {
 	want := param.Shape
 	if param.Placement.Type == "Shard" {
 		d := param.Placement.Dim
 		want = slices.Clone(param.Shape)
-		s.Row, want[d] = checkpoint.ChunkRows(param.Shape[d], p.c.World, coordinate)
+		s.Row, want[d] = checkpoint.ChunkRows(param.Shape[d], p.c.World, place)
 	}
 	if !slices.Equal(s.LocalShape, want) {
-		p.c.Fault(fault.Corrupt, item+".local_shape", "it is %v, expected %v at place %d of %d", s.LocalShape, want, coordinate, p.c.World)
+		p.c.Fault(fault.Corrupt, item+".local_shape", "it is %v, expected %v at place %d of %d", s.LocalShape, want, place, p.c.World)
 	}
 	if _, sane := tensor.Volume(s.LocalShape); !sane || len(s.LocalShape) != len(param.Shape) {
 		s.LocalShape = want

@@ -13,6 +13,7 @@
 //	version                  int64 ()        1
 //	description              a tuple of one dict, so that it is one item:
 //	  mesh                   device_type, dim_names, ranks (in mesh order)
+//	  rows_by                "rank" or, in some permuted meshes, "coordinate"
 //	  params                 per parameter: fqn, dtype, local_dtype, requires_grad,
 //	                         and module, that of the class Shard
 //	  groups                 per group: its options, verbatim

@@ -118,7 +118,25 @@ func describe(c *checkpoint.Checkpoint) *pickle.Dict {
 	for _, g := range c.Groups {
 		groups.Items = append(groups.Items, g.Fields)
 	}
-	return pickle.NewDict("mesh", mesh, "params", params, "groups", groups)
+	return pickle.NewDict("mesh", mesh, "rows_by", rowsBy(c), "params", params, "groups", groups)
+}
+
+// What the ranks' rows follow.
+const (
+	byRank       = "rank"
+	byCoordinate = "coordinate"
+)
+
+// rowsBy says what the rows follow; it matters only in a permuted mesh.
+func rowsBy(c *checkpoint.Checkpoint) string {
+	for _, rank := range c.Ranks {
+		for p, s := range rank.Shards {
+			if row, _ := checkpoint.ChunkRows(c.Params[p].Rows(), c.World, rank.GlobalRank); row != s.Row {
+				return byCoordinate
+			}
+		}
+	}
+	return byRank
 }
 
 func integers(shape, values []int64) *tensor.Tensor {

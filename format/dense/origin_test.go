@@ -137,7 +137,8 @@ func archive(t *testing.T, c *checkpoint.Checkpoint) []byte {
 // checkpoint that it was made from.
 func TestRestoreGivesBackEveryByte(t *testing.T) {
 	for _, file := range []string{"plain-2/full.pt", "plain-4/raw.pt", "uneven-3/full.pt", "uneven-3/reshard_5/full.pt", "bf16-2/flat.pt",
-		"default-2/full.pt", "plain-2/reshard_1/full.pt", "../../format/testdata/checkpoints/permuted/full.pt", "../../format/testdata/checkpoints/partly/raw.pt"} {
+		"default-2/full.pt", "plain-2/reshard_1/full.pt", "../../format/testdata/checkpoints/permuted/full.pt", "../../format/testdata/checkpoints/permuted-uneven/full.pt",
+		"../../format/testdata/checkpoints/partly/raw.pt"} {
 		t.Run(file, func(t *testing.T) {
 			c := open(t, checkpoints+file)
 			d := open(t, writeDirectory(t, expanded(t, c)))

@@ -59,6 +59,7 @@ type origin struct {
 	world                     int
 	mesh                      *checkpoint.Mesh
 	coordinates               []int // by rank
+	byCoordinate              bool  // rows follow the coordinates, and not the ranks
 	description               *pickle.Dict
 	codebooks                 *tensor.Tensor
 	books                     []func() (*finder, error) // by rank
@@ -135,20 +136,44 @@ func (o *origin) readMesh() error {
 	if !ok {
 		return fault.New(fault.Corrupt, "there is no mesh").In(keyDescription)
 	}
+	o.byCoordinate = value(o.description, "rows_by") == byCoordinate
 	m := &checkpoint.Mesh{Shape: []int64{int64(o.world)}}
 	m.DeviceType, _ = value(d, "device_type").(string)
 	m.DimNames, _ = pickle.Strings(value(d, "dim_names"))
 	m.Ranks, _ = pickle.Ints(value(d, "ranks"))
+	ranks, ok := permutation(m.Ranks, o.world)
+	if !ok {
+		return fault.New(fault.Corrupt, "the mesh has the ranks %s, in a world of %d", tree.Describe(value(d, "ranks")), o.world).In(keyDescription)
+	}
 	o.coordinates = make([]int, o.world)
-	seen := make([]bool, o.world)
-	for at, rank := range m.Ranks {
-		if len(m.Ranks) != o.world || rank < 0 || rank >= int64(o.world) || seen[rank] {
-			return fault.New(fault.Corrupt, "the mesh has the ranks %s, in a world of %d", tree.Describe(value(d, "ranks")), o.world).In(keyDescription)
-		}
-		seen[rank], o.coordinates[rank] = true, at
+	for at, rank := range ranks {
+		o.coordinates[rank] = at
 	}
 	o.mesh = m
 	return nil
+}
+
+// place is the position of a rank along the sharded dimension.
+func (o *origin) place(rank int) int {
+	if o.byCoordinate {
+		return o.coordinates[rank]
+	}
+	return rank
+}
+
+// permutation is a list that has each of 0 to world-1 once.
+func permutation(list []int64, world int) ([]int, bool) {
+	if len(list) != world {
+		return nil, false
+	}
+	out, seen := make([]int, world), make([]bool, world)
+	for i, v := range list {
+		if v < 0 || v >= int64(world) || seen[v] {
+			return nil, false
+		}
+		out[i], seen[v] = int(v), true
+	}
+	return out, true
 }
 
 func value(d *pickle.Dict, key string) pickle.Value { v, _ := d.Get(key); return v }
@@ -205,7 +230,7 @@ func (o *origin) shards(out *checkpoint.Checkpoint, p int) error {
 	for r := range out.Ranks {
 		rank := &out.Ranks[r]
 		s := &rank.Shards[p]
-		s.LocalShape, s.Row = checkpoint.ChunkShape(param.Shape, o.world, rank.Coordinate)
+		s.LocalShape, s.Row = checkpoint.ChunkShape(param.Shape, o.world, o.place(r))
 		at := p*o.world + r
 		period := o.periods[at]
 		if period == 0 {

@@ -29,14 +29,17 @@ func (s *State) Build(l checkpoint.Layout) *pickle.Dict {
 	groups := &pickle.List{}
 	for _, g := range s.Groups {
 		dict := &pickle.Dict{Pairs: append([]pickle.Pair(nil), g.Fields.Pairs...)}
-		if g.Metadata != nil {
-			dict.Set(KeyMetadata, g.Metadata)
-		}
 		params := &pickle.List{}
 		for _, e := range g.Entries {
 			params.Items = append(params.Items, id(e))
 		}
+		if g.Metadata != nil && !g.MetadataLast {
+			dict.Set(KeyMetadata, g.Metadata)
+		}
 		dict.Set(KeyParams, params)
+		if g.Metadata != nil {
+			dict.Set(KeyMetadata, g.Metadata)
+		}
 		groups.Items = append(groups.Items, dict)
 	}
 	out := pickle.NewDict(KeyState, state, KeyGroups, groups)

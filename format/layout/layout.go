@@ -51,7 +51,10 @@ type Entry struct {
 type Group struct {
 	Fields   *pickle.Dict
 	Metadata *pickle.Dict // nil where the file has none
-	Entries  []int
+	// MetadataLast says that the metadata stands behind params, as Gefen writes it
+	// in one process, and not before, as under FSDP2.
+	MetadataLast bool
+	Entries      []int
 }
 
 // Is says whether a dict looks like an optimizer's state in some layout.

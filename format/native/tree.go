@@ -30,7 +30,7 @@ func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout) *pickle.Dict {
 	}
 	s := &layout.State{Top: top}
 	for _, g := range c.Groups {
-		s.Groups = append(s.Groups, layout.Group{Fields: g.Fields, Metadata: metadata, Entries: g.Params})
+		s.Groups = append(s.Groups, layout.Group{Fields: g.Fields, Metadata: metadata, MetadataLast: true, Entries: g.Params})
 	}
 	for i, p := range c.Params {
 		s.Entries = append(s.Entries, layout.Entry{Key: p.Key(), Fields: c.Ranks[0].Shards[i].State.Dict(p.Name), Group: p.Group, Index: p.Index})

@@ -21,6 +21,7 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from gefen import Gefen, GefenDCPState, GefenMuon, GefenMuonHybrid
@@ -45,6 +46,17 @@ def distribute(model, mesh, placements=None):
             setattr(model, name, nn.Parameter(distribute_tensor(p.detach(), mesh, [placement])))
 
 
+def like(p, whole):
+    """A gradient for p: distributed as p is."""
+    if not isinstance(p, DTensor):
+        return whole
+    if p.device_mesh.mesh.tolist() == sorted(p.device_mesh.mesh.tolist()):
+        return distribute_tensor(whole, p.device_mesh, p.placements)
+    # distribute_tensor takes shapes from coordinates and rows from ranks
+    rows = whole.chunk(dist.get_world_size())[dist.get_rank()]
+    return DTensor.from_local(rows, p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False)
+
+
 def local(t):
     return t.to_local() if isinstance(t, DTensor) else t
 
@@ -56,7 +68,7 @@ def train(model, opt, steps=3, skip=()):
                 continue
             g = torch.Generator().manual_seed(100 * step + i)
             whole = torch.randn(p.shape, generator=g) * 10 ** -i
-            p.grad = distribute_tensor(whole, p.device_mesh, p.placements) if isinstance(p, DTensor) else whole
+            p.grad = like(p, whole)
         opt.step()
         opt.zero_grad(set_to_none=True)
 
@@ -92,13 +104,25 @@ def plain(model, **options):
 
 
 def permuted(rank, out):
-    """Rows follow the mesh, [1, 0], and not the ranks."""
+    """A mesh [1, 0] through fully_shard: rows follow the ranks all the same."""
     model = Tiny()
-    distribute(model, DeviceMesh("cpu", [1, 0]))
+    fully_shard(model, mesh=DeviceMesh("cpu", [1, 0]))
     opt = plain(model)
     train(model, opt)
     save(rank, {"opt": get_optimizer_state_dict(model, opt, options=FULL)}, out + "/full.pt")
     save(rank, moments(model, opt), out + "/moments.pt")
+
+
+def permuted_uneven(rank, out):
+    """The same mesh through distribute_tensor, which cuts 7 rows wrongly: it takes
+    their number from the coordinate and the rows themselves by rank."""
+    model = Tiny()
+    distribute(model, DeviceMesh("cpu", [1, 0]))
+    opt = plain(model)
+    for p in model.parameters():
+        p.grad = DTensor.from_local(torch.ones_like(p.to_local()), p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False)
+    opt.step()
+    save(rank, {"opt": get_optimizer_state_dict(model, opt, options=FULL)}, out + "/full.pt")
 
 
 def placements(rank, out):
@@ -213,7 +237,8 @@ def native(rank, out):
 
 
 CASES = {
-    "permuted": (permuted, 2), "placements": (placements, 2), "containers": (containers, 2), "broken-dense": (broken_dense, 2),
+    "permuted": (permuted, 2), "permuted-uneven": (permuted_uneven, 2),
+    "placements": (placements, 2), "containers": (containers, 2), "broken-dense": (broken_dense, 2),
     "partly": (partly, 2), "mixed-muon": (mixed_muon, 2), "hybrid": (hybrid, 2), "hybrid-adamw-2": (hybrid_adamw, 2),
     "hybrid-adamw-1": (hybrid_adamw_1, 0), "native": (native, 0),
 }
