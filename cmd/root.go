@@ -133,7 +133,7 @@ Results go to stdout; warnings and errors go to stderr. Exit codes: 0 fine,
 		c.Args = usageArgs(c.Args)
 		root.AddCommand(c)
 	}
-	root.CompletionOptions.DisableDefaultCmd = false
+	root.SuggestionsMinimumDistance = 2
 	return root
 }
 

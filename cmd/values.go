@@ -51,7 +51,7 @@ func (b *byteSize) Set(s string) error {
 // percent is a flag whose value is a fraction: 5% or 0.05.
 type percent struct{ fraction float64 }
 
-func (p *percent) String() string { return strconv.FormatFloat(100*p.fraction, 'g', -1, 64) + "%" }
+func (p *percent) String() string { return strconv.FormatFloat(100*p.fraction, 'g', 12, 64) + "%" }
 func (p *percent) Type() string   { return "percent" }
 
 // Set parses a number with or without a percent sign.

@@ -98,11 +98,17 @@ class Checks:
         return done.stderr[-2000:] if done.returncode else None
 
     def load(self, case, candidate, world, *more):
-        done = run([sys.executable, HERE / "load_check.py", self.work / case, candidate, "--world", str(world), *more])
-        try:
-            return json.loads(done.stdout.strip().splitlines()[-1])
-        except (IndexError, ValueError):
-            return {"error": done.stderr[-500:]}
+        """The report of load_check.py. Ranks that lose each other give none: again then."""
+        command = [sys.executable, HERE / "load_check.py", self.work / case, candidate, "--world", str(world), *more]
+        for _ in range(3):
+            done = run(command)
+            try:
+                report = json.loads(done.stdout.strip().splitlines()[-1])
+            except (IndexError, ValueError):
+                report = {"error": "no report: " + done.stderr[-500:]}
+            if "no report" not in report.get("error", ""):
+                break
+        return report
 
     def convert(self, args):
         done = run([self.binary, *args, "--quiet", "--force"])
