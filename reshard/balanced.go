@@ -8,18 +8,17 @@ import (
 const searchWork = 1 << 24
 
 // balanced plans a rank whose blocks cannot all keep their values within the
-// budget, or whose sources have several codebooks.
+// budget, or whose sources have several codebooks. Where all codewords in use fit
+// into one codebook and the blocks into the budget, nothing is lost either.
 func (p *rankPlanner) balanced(exact []layout, kept bool) error {
 	if !kept {
 		merged, err := p.mergeAll()
 		if err != nil {
 			return err
 		}
-		p.settle(exact)
-		if merged && p.bytes() <= p.rank.Budget {
+		if p.settle(exact); merged && p.bytes() <= p.rank.Budget {
 			return nil
 		}
-		kept = merged
 	}
 	layouts, err := p.periods(exact, !kept)
 	if err != nil {
@@ -80,12 +79,13 @@ func (p *rankPlanner) periods(exact []layout, renamed bool) ([]layout, error) {
 	}
 	out := make([]layout, len(exact))
 	for k, i := range shards {
-		out[i] = layout{period: chosen[k].period}
-		switch {
-		case out[i].period == exact[i].period:
+		switch period := chosen[k].period; {
+		case period == 1 && renamed:
+			out[i] = layout{1, Expand}
+		case period == exact[i].period:
 			out[i] = exact[i]
-		case out[i].period == 1 && renamed:
-			out[i].as = Expand
+		default:
+			out[i] = layout{period: period}
 		}
 	}
 	return out, nil
@@ -123,8 +123,9 @@ func (p *rankPlanner) options(out *[]option, i int, exact layout, renamed, keepO
 		return nil
 	}
 	var periods []int64
+	affordable, least := p.affordable(i), s.leastPeriod(exact.period)
 	for _, q := range divisors(s.Elements) {
-		if q == s.Elements || bytes(q) <= p.affordable(i) {
+		if q == s.Elements || q >= least && bytes(q) <= affordable {
 			periods = append(periods, q)
 		}
 	}
@@ -144,6 +145,25 @@ func (p *rankPlanner) options(out *[]option, i int, exact layout, renamed, keepO
 		*out = append(*out, option{q, bytes(q), costs[k]})
 	}
 	return nil
+}
+
+// largeShard is from how many elements on a shard's shortest periods are not
+// tried: there are many blocks to look at, and none has turned out to be good.
+const largeShard = 1 << 16
+
+// leastPeriod is the shortest period to try: one that cuts further than the exact
+// one costs more bytes, and takes the shard further from the source's steps.
+func (s *Shard) leastPeriod(exact int64) int64 {
+	if s.Elements < largeShard {
+		return 1
+	}
+	shortest := s.Elements
+	for _, pc := range s.Pieces {
+		if pc.Period > 0 {
+			shortest = min(shortest, pc.Period)
+		}
+	}
+	return max(exact, shortest/64)
 }
 
 // affordable is what shard i may take if every other has one block.

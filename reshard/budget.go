@@ -1,48 +1,20 @@
 package reshard
 
-import (
-	"cmp"
-	"slices"
-)
-
-// budget gives every target rank its bytes: together at most growth more than the
-// source has for the same elements, at one rate per element. A rank whose rows
-// have more than that in the source may keep as much, so that blocks which are
-// kept whole always fit, and the others' rate is lowered by what it takes. One
-// block per shard is always within the budget.
-func (t *Topology) budget(ranks []Rank, growth float64) {
-	before, held := t.size()
-	if held == 0 {
-		return
-	}
-	own, elements := make([]float64, len(ranks)), make([]float64, len(ranks))
-	order := make([]int, len(ranks))
-	total := 0.0
-	for r := range ranks {
-		order[r] = r
-		for i := range ranks[r].Shards {
-			s := &ranks[r].Shards[i]
-			if len(s.Pieces) > 0 {
-				least := s.Elements + t.Params[i].blockBytes()
-				own[r] += float64(max(s.BytesBefore, least))
-				elements[r] += float64(s.Elements)
-			}
+// budget gives every target rank its bytes: growth more than its elements have in
+// the source, and at least one block per shard. So the ranks together keep to the
+// growth as well, and blocks that are kept whole always fit, however much more
+// some ranks of the source have than others: a world that is cut and joined again
+// gets back what it had.
+func (t *Topology) budget(r *Rank, growth float64) {
+	bytes := 0.0
+	for i := range r.Shards {
+		s := &r.Shards[i]
+		if len(s.Pieces) > 0 {
+			least := s.Elements + t.Params[i].blockBytes()
+			bytes += max(float64(s.BytesBefore)*(1+growth), float64(least))
 		}
-		total += elements[r]
 	}
-	left := float64(before) / float64(held) * (1 + growth) * total
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(own[b]*max(elements[a], 1), own[a]*max(elements[b], 1))
-	})
-	for _, r := range order {
-		share := 0.0
-		if total > 0 {
-			share = left / total * elements[r]
-		}
-		bytes := max(own[r], share)
-		ranks[r].Budget = int64(bytes)
-		left, total = left-bytes, total-elements[r]
-	}
+	r.Budget = int64(bytes)
 }
 
 // size is the bytes and elements of the source's state, over all ranks.

@@ -191,7 +191,7 @@ func (k *knapsack) bound(depth int, room int64) float64 {
 			continue
 		}
 		if s.bytes > room {
-			return cost - s.gain*float64(room)/float64(s.bytes)
+			return cost - float64(s.gain*float64(room)/float64(s.bytes))
 		}
 		room -= s.bytes
 		cost -= s.gain

@@ -1,13 +1,11 @@
 package reshard
 
 // joinedPeriod is the period of a shard whose neighbouring blocks agree in
-// magnitude and second moment across the ranks that hold them, as those do that
-// were one block before a shard was cut; 0 where they do not. It is for pieces
-// with one codebook.
+// magnitude and second moment, as those do that were one block before a shard was
+// cut; 0 where they do not. It is for pieces with one codebook.
 //
 // It is the largest period by which every block lies in one run of equal blocks.
-// Blocks of zeros agree wherever they come from, so they only prove a cut where
-// others do.
+// Blocks of zeros agree wherever they come from, so they alone prove no cut.
 func joinedPeriod(w *window, n int64) (int64, error) {
 	j := joiner{period: n}
 	for i := range w.pieces {
@@ -42,7 +40,7 @@ type joiner struct {
 	before segment
 	begun  bool
 	period int64
-	proved bool // blocks that are not zeros agree across ranks
+	proved bool // blocks that are not zeros agree
 }
 
 func (j *joiner) add(s segment, offset int64) {
@@ -51,7 +49,7 @@ func (j *joiner) add(s segment, offset int64) {
 		j.begun = true
 	case !same(s.magnitude, j.before.magnitude) || !same(s.vmean, j.before.vmean):
 		j.period = gcd(j.period, offset)
-	case s.piece != j.before.piece && (s.magnitude != 0 || s.vmean != 0):
+	case s.magnitude != 0 || s.vmean != 0:
 		j.proved = true
 	}
 	j.before = s

@@ -43,8 +43,8 @@ func (p *rankPlanner) measureRenamed(i int) (Error, error) {
 				continue
 			}
 			d := float64(c.book[k]) - float64(x.target[c.remap[k]])
-			e.Momentum += u.weight[k] * d * d
-			e.Update += u.update[k] * d * d
+			e.Momentum += float64(u.weight[k] * d * d)
+			e.Update += float64(u.update[k] * d * d)
 		}
 	}
 	return e, nil
@@ -122,17 +122,17 @@ func (m *measurer) segment(s segment, scale, second float32) {
 	h, made := o.root(o.corrected(s.vmean)), o.root(o.corrected(second))
 	d := float64(s.vmean) - float64(second)
 	e := &m.lost
-	e.SecondMoment += float64(s.n) * d * d
-	e.SecondMoment2 += float64(s.n) * float64(s.vmean) * float64(s.vmean)
+	e.SecondMoment += float64(float64(s.n) * d * d)
+	e.SecondMoment2 += float64(float64(s.n) * float64(s.vmean) * float64(s.vmean))
 	m.momenta = grow(m.momenta, s.n)
 	x.pieces[s.piece].dequantize(m.momenta, x.window.indices[s.at:s.at+s.n], s.magnitude)
 	for i, k := range m.indices[s.at : s.at+s.n] {
 		was, is := float64(m.momenta[i]), float64(m.made.target[k]*scale)
-		e.Momentum += (was - is) * (was - is)
-		e.Momentum2 += was * was
-		u, v := o.rate*was/h, o.rate*is/made
-		e.Update += (u - v) * (u - v)
-		e.Update2 += u * u
+		e.Momentum += float64((was - is) * (was - is))
+		e.Momentum2 += float64(was * was)
+		u, v := float64(o.rate*was/h), float64(o.rate*is/made)
+		e.Update += float64((u - v) * (u - v))
+		e.Update2 += float64(u * u)
 	}
 }
 

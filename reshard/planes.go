@@ -281,7 +281,7 @@ func (b *blend) add(s segment, o *outlook) {
 	b.uneven = b.uneven || !same(b.first, s.vmean)
 	b.elements += int64(s.n)
 	if v := o.corrected(s.vmean); v > 0 {
-		b.v += float64(s.n) * v
+		b.v += float64(float64(s.n) * v)
 		b.vy += float64(s.n) * v / o.root(v)
 	}
 }

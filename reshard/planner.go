@@ -21,11 +21,11 @@ func New(t *Topology, src Source, o Options) (*Plan, error) {
 	plan := &Plan{Fidelity: o.Fidelity, topology: t}
 	plan.Ranks, plan.Warnings = t.layout(o.World)
 	plan.BytesBefore, plan.ElementsBefore = t.size()
-	if o.Fidelity == Balanced {
-		t.budget(plan.Ranks, o.MaxGrowth)
-	}
 	saved := int64(0)
 	for r := range plan.Ranks {
+		if o.Fidelity == Balanced {
+			t.budget(&plan.Ranks[r], o.MaxGrowth)
+		}
 		p := &rankPlanner{topology: t, src: src, rank: &plan.Ranks[r]}
 		if err := p.plan(o); err != nil {
 			return nil, err
@@ -57,6 +57,7 @@ type rankPlanner struct {
 	rank     *Rank
 	sources  []int
 	uses     map[int][]usage // by shard; as many as memory allows
+	kept     int             // pieces in uses
 	gap      int64           // bytes that the lower bound is below the plan
 }
 
@@ -170,11 +171,12 @@ func (p *rankPlanner) usages(i int) ([]usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.uses == nil {
-		p.uses = map[int][]usage{}
-	}
-	if len(p.uses) < usageMemory {
+	if p.kept+len(use) <= usageMemory {
+		if p.uses == nil {
+			p.uses = map[int][]usage{}
+		}
 		p.uses[i] = use
+		p.kept += len(use)
 	}
 	return use, nil
 }

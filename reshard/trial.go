@@ -84,14 +84,14 @@ func (x *Planes) judge(periods []int64, use []usage, renamed bool, p *Param) ([]
 
 // measure finds the scales of the shard.
 func (t *trials) measure(use []usage, p *Param) {
-	var moments, second, lost, count float64
+	var update, elements, lost, count float64
 	for i := range use {
-		m, _ := use[i].squares(&t.planes.pieces[i])
+		_, u := use[i].squares(&t.planes.pieces[i])
 		l, n := use[i].spread(&t.planes.pieces[i])
-		moments, second, lost, count = moments+m, second+use[i].second, lost+l, count+n
+		update, elements, lost, count = update+u, elements+use[i].elements, lost+l, count+n
 	}
-	if second > 0 {
-		t.momentum = moments / second
+	if rate := t.outlook.rate; elements > 0 && rate > 0 {
+		t.momentum = update / (rate * rate) / elements
 	}
 	if count > 0 {
 		t.spread = lost / count
@@ -237,7 +237,7 @@ func (tr *trial) close(t *trials) {
 	x := 1 / o.root(t.next(second, b.energy/q))
 	kept := !b.several && t.planes.window.pieces[b.source.piece].Period == tr.period
 	if !kept && b.w > 0 {
-		tr.denom += max(b.wyy-float64(2*x*b.wy)+float64(float64(x*x)*b.w), 0)
+		tr.denom += max(b.wyy-float64(2*x*b.wy)+float64(x*x*b.w), 0)
 	}
 	// Period 1 has no error of quantization, and elements that keep their
 	// magnitude and codebook none either.
@@ -246,6 +246,6 @@ func (tr *trial) close(t *trials) {
 		if !t.renamed {
 			anew -= b.at
 		}
-		tr.quant += float64(float64(x*x)*t.spread) * float64(b.peak*b.peak) * anew
+		tr.quant += float64(x * x * t.spread * b.peak * b.peak * anew)
 	}
 }

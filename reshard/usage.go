@@ -3,11 +3,11 @@ package reshard
 // usage is what a piece's momenta have of each codeword. Blocks of magnitude 0
 // do not count: of theirs, only signs matter.
 type usage struct {
-	count  [256]int64
-	weight [256]float64 // sum of magnitude^2
-	update [256]float64 // sum of (rate*magnitude/h)^2
-	square float64      // sum of second moment^2
-	second float64      // sum of corrected second moments
+	count    [256]int64
+	weight   [256]float64 // sum of magnitude^2
+	update   [256]float64 // sum of (rate*magnitude/h)^2
+	square   float64      // sum of second moment^2
+	elements float64      // that have a second moment
 }
 
 // squares are the sums of m^2 and of (rate*m/h)^2.
@@ -36,8 +36,10 @@ func (x *Planes) usages() ([]usage, error) {
 
 func (u *usage) add(s segment, indices []uint8, o *outlook) {
 	n, v := float64(s.n), float64(s.vmean)
-	u.square += n * v * v
-	u.second += n * o.corrected(s.vmean)
+	u.square += float64(n * v * v)
+	if s.vmean > 0 {
+		u.elements += n
+	}
 	if s.magnitude == 0 {
 		return
 	}
@@ -60,8 +62,8 @@ func (u *usage) add(s segment, indices []uint8, o *outlook) {
 	for k, c := range count {
 		if c > 0 {
 			u.count[k] += int64(c)
-			u.weight[k] += float64(c) * weight
-			u.update[k] += float64(c) * update
+			u.weight[k] += float64(float64(c) * weight)
+			u.update[k] += float64(float64(c) * update)
 		}
 	}
 }
@@ -75,7 +77,7 @@ func (u *usage) spread(c *codes) (lost, count float64) {
 			continue
 		}
 		d := float64(c.book[min(k+1, 255)]-c.book[max(k-1, 0)]) / float64(min(k+1, 255)-max(k-1, 0))
-		lost += float64(n) * d * d / 12
+		lost += float64(float64(n) * d * d / 12)
 		count += float64(n)
 	}
 	return lost, count
