@@ -60,14 +60,17 @@ func (o *Optimizer) check(grads [][]float32) error {
 	}
 	for i, g := range grads {
 		p := &o.Parameters[i]
-		if n, ok := elements(p.Local); g != nil && (!ok || int64(len(g)) != n) {
-			return fmt.Errorf("%s: the gradient has %d elements, expected those of shape %v", p.Name, len(g), p.Local)
+		if n, ok := elements(p.held()); g != nil && (!ok || int64(len(g)) != n) {
+			return fmt.Errorf("%s: the gradient has %d elements, expected those of shape %v", p.Name, len(g), p.held())
 		}
 		if p.Group < 0 || p.Group >= len(o.Groups) {
 			return fmt.Errorf("%s: group %d of %d", p.Name, p.Group, len(o.Groups))
 		}
 		if p.Values != nil && g != nil && len(p.Values) != len(g) {
 			return fmt.Errorf("%s: there are %d values for a gradient of %d elements", p.Name, len(p.Values), len(g))
+		}
+		if (p.Mode != Plain) != (o.Groups[p.Group].Muon != nil) || p.Mode != Plain && len(p.Shape) != 2 {
+			return fmt.Errorf("%s: mode %q of shape %v does not go with its group's options", p.Name, p.Mode, p.Shape)
 		}
 		if a := AbsMax(g); !(a <= math.MaxFloat32) {
 			return fmt.Errorf("%s: the gradient has a value of magnitude %v, expected finite ones", p.Name, a)
@@ -90,8 +93,12 @@ func (o *Optimizer) periods(grads [][]float32) ([]int, error) {
 		for j, v := range g {
 			x[j] = float64(v * v)
 		}
+		rule := o.PeriodRule
+		if p.Mode != Plain {
+			rule = PeriodRule{} // GefenMuon has none
+		}
 		var err error
-		if periods[i], err = FindPeriod(x, p.Name, p.Shape, o.PeriodRule); err != nil {
+		if periods[i], err = FindPeriod(x, p.Name, p.Shape, rule); err != nil {
 			return nil, err
 		}
 	}
@@ -149,6 +156,10 @@ func (o *Optimizer) step(p *Parameter, g []float32) {
 	st := &p.State
 	st.begin(len(g))
 	options := o.Groups[p.Group]
+	if options.Muon != nil {
+		o.stepMuon(p, g, options)
+		return
+	}
 	if o.FactoredV2D && len(p.Shape) == 2 && !p.Sharded {
 		st.ageFactored(int(p.Shape[0]), int(p.Shape[1]))
 		s := o.NewStep(options, p.DType, o.Codebook, o.quantizer, st.Step, st.FactoredStep)
@@ -167,6 +178,31 @@ func (o *Optimizer) step(p *Parameter, g []float32) {
 	st.age()
 	s := o.NewStep(options, p.DType, o.Codebook, o.quantizer, st.Step, st.VmeanStep)
 	o.ranges(p, g, func(v, g []float32, b Blocks, first int) { s.Blocks(v, nil, g, b) })
+}
+
+// stepMuon steps one of GefenMuon's parameters.
+func (o *Optimizer) stepMuon(p *Parameter, g []float32, options Options) {
+	st := &p.State
+	st.Step++
+	s := o.NewMuonStep(*options.Muon, len(g), p.DType, o.Codebook, o.quantizer)
+	u := make([]float32, len(g))
+	o.ranges(p, g, func(_, g []float32, b Blocks, first int) { s.Blocks(u[first:first+len(g)], g, b, first) })
+	cols := int(p.Shape[1])
+	m := matrix{rows: len(g) / cols, cols: cols}
+	m.x = Orthogonalize(u, m.rows, m.cols, options.Muon.Schedule, options.Eps, o.Workers)
+	if options.Muon.Normuon {
+		if len(st.NormuonV) != m.rows {
+			st.NormuonV, st.NormuonStep = make([]float32, m.rows), 0
+		}
+		st.NormuonStep++
+		o.normuon(*options.Muon, m, st.NormuonV, st.NormuonStep)
+	}
+	if options.Muon.Cautious {
+		cautious(m.x, g)
+	}
+	if p.Values != nil {
+		s.apply(options, p.Shape, p.Values, m.x)
+	}
 }
 
 // ranges runs a step on ranges of whole blocks of p, each with its values, gradient

@@ -259,4 +259,5 @@ func compareHeld(t *testing.T, step int, o *Optimizer, codebook *string, want []
 	}
 }
 
-func TestRecordings(t *testing.T) { testRecordings(t, "recordings.json.gz") }
+func TestRecordings(t *testing.T)           { testRecordings(t, "recordings.json.gz") }
+func TestRecordingsWithoutFMA(t *testing.T) { testRecordings(t, "recordings-nofma.json.gz") }

@@ -68,7 +68,7 @@ func (r *replay) optimizer(t *testing.T, topology, rank int, rows []int64) *Opti
 		o.Codebook = given.Codebook.codebook(t)
 	}
 	for _, g := range r.Groups {
-		o.Groups = append(o.Groups, Options(g))
+		o.Groups = append(o.Groups, Options{g.LR, g.Beta1, g.Beta2, g.Eps, g.WeightDecay, nil})
 	}
 	for i, p := range r.Parameters {
 		state := &given.States[i]

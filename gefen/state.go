@@ -80,6 +80,15 @@ type Parameter struct {
 	Mode    ShardedMode
 	DType   DType
 	Group   int       // index of the parameter's options
-	Values  []float32 // the rank's part, row-major; nil where unknown
+	Values  []float32 // of what the state is of, row-major; nil where unknown
 	State   State
+}
+
+// held is the shape of what the state is of: the rank's part, or all of a parameter
+// that GefenMuon steps as a whole.
+func (p *Parameter) held() []int64 {
+	if p.Mode == Exact || p.Mode == Distributed {
+		return p.Shape
+	}
+	return p.Local
 }

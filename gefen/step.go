@@ -10,6 +10,7 @@ type Options struct {
 	Beta2       float64
 	Eps         float64
 	WeightDecay float64
+	Muon        *MuonOptions // of a GefenMuon group; nil for Gefen's
 }
 
 // Arithmetic is how the reference was built.

@@ -104,11 +104,7 @@ func (s *Step) lerp(w *work, g []float32, index []uint8, magnitude []float32, pe
 	mag, m := w.mag[:len(g)], w.m[:len(g)]
 	index = index[:len(g)]
 	spread(mag, magnitude, period, 0)
-	weight := s.weight
-	far := weight >= 0.5 // PyTorch reckons from the nearer end
-	if far {
-		weight--
-	}
+	weight, far := lerpWeight(s.weight)
 	for i, to := range g {
 		from := s.codewords[index[i]] * mag[i]
 		end := from
@@ -203,4 +199,13 @@ func part(x []float32, at, end int) []float32 {
 		return nil
 	}
 	return x[at:end]
+}
+
+// lerpWeight is what the difference from momentum to gradient is multiplied by before
+// it is added to the nearer of the two: to the gradient where far.
+func lerpWeight(weight float32) (w float32, far bool) {
+	if weight < 0.5 {
+		return weight, false
+	}
+	return weight - 1, true
 }

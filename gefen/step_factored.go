@@ -63,8 +63,7 @@ func (s *Step) FactoredMoments(v Factored, f *FactoredSums) (denominator float32
 	for j, sum := range f.col {
 		v.Col[j] = mulAdd32(s.fused, sum/float32(f.rows), s.add, v.Col[j]*s.keep)
 	}
-	const tiny = 1.17549435e-38 // the smallest normal float32
-	return max(Mean32(v.Row), tiny)
+	return max(Mean32(v.Row), smallestNormal)
 }
 
 // FactoredBlocks steps the blocks b, which begin at element first of the parameter,

@@ -116,7 +116,7 @@ func TestStepVectorsOfOneParameter(t *testing.T) {
 			shape := int64s(v.Param0.Shape)
 			o := Optimizer{
 				Parameters: []Parameter{{Shape: shape, Local: shape, DType: dtype(t, v.Dtype), Values: v.Param0.float32s(t)}},
-				Groups:     []Options{{hyper("lr"), hyper("beta1"), hyper("beta2"), hyper("eps"), hyper("weight_decay")}},
+				Groups:     []Options{{hyper("lr"), hyper("beta1"), hyper("beta2"), hyper("eps"), hyper("weight_decay"), nil}},
 				Policy:     Policy{FactoredV2D: v.Factored},
 			}
 			for i, s := range v.Steps {

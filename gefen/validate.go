@@ -91,10 +91,7 @@ type validation struct {
 
 // Validate gathers the faults of the parameter's state.
 func (p *Parameter) Validate() []error {
-	v := validation{Parameter: p, shape: p.Local}
-	if p.Mode == Exact || p.Mode == Distributed {
-		v.shape = p.Shape
-	}
+	v := validation{Parameter: p, shape: p.held()}
 	var ok bool
 	if v.n, ok = elements(v.shape); !ok {
 		v.fault("", "the shape", v.shape, "sizes of 0 or more, whose product fits in 64 bits")
@@ -104,10 +101,8 @@ func (p *Parameter) Validate() []error {
 		v.fault("", "the whole shape", p.Shape, fmt.Sprintf("one that %v is a part of", p.Local))
 		return v.faults
 	}
-	if p.Values != nil {
-		if local, _ := elements(p.Local); int64(len(p.Values)) != local {
-			v.fault("", "the number of values", len(p.Values), fmt.Sprint(local))
-		}
+	if p.Values != nil && int64(len(p.Values)) != v.n {
+		v.fault("", "the number of values", len(p.Values), fmt.Sprint(v.n))
 	}
 	v.counters()
 	if v.period() && v.momentum() {

@@ -2,6 +2,7 @@
 
     python make_replays.py fixtures CASES OUT     real checkpoints and their continuations
     python make_replays.py record OUT.json.gz     runs of synthetic gradients
+    python make_replays.py muon OUT.json.gz       the same of GefenMuon
     python make_replays.py compare A B            where two recordings differ
 
 CASES is a directory of checkpoints, a folder for each, with full.pt, info.json and
@@ -191,6 +192,24 @@ RUNS = [
     run_spec("codebook refreshed on ranks", SMALL, 5, world=2, policy={"codebook_refresh_every": 3}),
 ]
 
+DEFAULT_SCHEDULE = [[3.4445, -4.775, 2.0315]] * 5
+TUNED_SCHEDULE = [[3.9, -8.1, 5.2], [3.5, -5.9, 3.4], [3.0, -3.6, 1.6]]
+MUON = [[16, 24], [24, 16], [9, 40], [1, 8]]
+
+MUON_RUNS = [
+    run_spec("nesterov", MUON, 3, muon={"momentum": 0.95, "nesterov": True}),
+    run_spec("larger", [[64, 96], [48, 40]], 2, muon={"momentum": 0.95, "nesterov": True}),
+    run_spec("bf16", MUON, 3, dtype="bf16", muon={"momentum": 0.95, "nesterov": True}),
+    run_spec("no nesterov", MUON, 3, muon={"momentum": 0.4, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
+    run_spec("no nesterov, bf16", MUON, 3, dtype="bf16", muon={"momentum": 0.9, "nesterov": False}),
+    run_spec("NorMuon", MUON, 3, muon={"momentum": 0.95, "nesterov": True, "normuon": True, "schedule": TUNED_SCHEDULE}),
+    run_spec("NorMuon, bf16", MUON, 3, dtype="bf16", muon={"momentum": 0.95, "nesterov": True, "normuon": True}),
+    run_spec("cautious", MUON, 3, muon={"momentum": 0.95, "nesterov": True, "cautious": True}),
+    run_spec("sizes of gradients", MUON, 6, dtype="bf16", scales=[1, 1e-30, 0, 1e-38, 1e15, 1e-3],
+             muon={"momentum": 0.95, "nesterov": True}),
+    run_spec("three uneven ranks", MUON, 3, world=3, muon={"momentum": 0.95, "nesterov": True, "normuon": True}),
+]
+
 FIELDS = ("m_codebook", "m_magnitude", "vmean", "v_row", "v_col")
 COUNTERS = ("automatic_period", "step", "vmean_step", "factored_step")
 
@@ -213,13 +232,13 @@ def exact_roots():
 
 def play(run, mesh):
     """Run on this rank; what it holds after every step."""
-    from gefen import Gefen
+    from gefen import Gefen, GefenMuon, gefen_muon
     from torch.distributed.tensor import Shard, distribute_tensor
 
     if not os.environ.get("GEFEN_LIBRARY_SQRT"):
         exact_roots()
     dtype = torch.bfloat16 if run.get("dtype") == "bf16" else torch.float32
-    index = RUNS.index(run)
+    index = run["index"]
 
     def tensor(kind, i, scale):
         key = ((index * 64 + kind) * 64 + i) & 0xFFFFFFFF
@@ -238,9 +257,21 @@ def play(run, mesh):
         o = {**defaults, **o}
         g.update(lr=o["lr"], beta1=o["betas"][0], beta2=o["betas"][1], eps=o["eps"], weight_decay=o["weight_decay"])
 
+    seen = []  # of every orthogonalization: what it took, and made
+
     def build(factored):
         fresh = [{**g, "params": list(g["params"])} for g in groups]
+        if "muon" in run:
+            given = {k: v for k, v in run["muon"].items() if k != "schedule"}
+            return GefenMuon(groups[0]["params"], lr=0.02, weight_decay=0.1, fused=False, sharded_mode="approx",
+                             ns_schedule=run["muon"].get("schedule"), **given)
         return Gefen(fresh, fused=False, factored_v_2d=factored, **run.get("policy", {}))
+
+    orthogonalize = gefen_muon._zeropower_via_newtonschulz
+
+    def observed(x, *args, **kw):
+        seen.append([digest(x), orthogonalize(x, *args, **kw)])
+        return seen[-1][1].clone()
 
     factored = run.get("factored", True)
     opt = build(factored)
@@ -262,13 +293,21 @@ def play(run, mesh):
         scale = run["scales"][k] if "scales" in run else 1.0
         for i, p in enumerate(params):
             p.grad = None if i in missing else place(i, tensor(k, i, scale))
+        seen.clear()
+        gefen_muon._zeropower_via_newtonschulz = observed
         opt.step()
+        gefen_muon._zeropower_via_newtonschulz = orthogonalize
         book = opt._gefen_codebook
         after = []
         for p in params:
             s = opt.state[p]
             after.append({"param": digest(local(p)), **{f: digest(s[f]) for f in FIELDS if f in s},
                           **{c: int(s[c]) for c in COUNTERS if c in s}})
+            if "muon" in run and "step" in s and p.grad is not None:
+                made = seen.pop(0)
+                after[-1].update(taken=made[0], made=arr(made[1]), value=arr(local(p)))
+                if "normuon_v" in s:
+                    after[-1].update(normuon_v=arr(s["normuon_v"]), normuon_step=int(s["normuon_step"]))
         steps.append({"codebook": None if book is None else digest(book), "after": after})
     return [list(local(p).shape) for p in params], steps
 
@@ -303,15 +342,18 @@ def ranks_after(run):
     return [found[r] for r in range(world)]
 
 
-def record(path):
+def record(path, runs=RUNS):
     torch.set_num_threads(1)
     out = []
-    for run in RUNS:
-        ranks = ranks_after(run)
-        out.append({**run, "ranks": [{"local_shapes": shapes, "steps": steps} for shapes, steps in ranks],
-                    "steps": run["steps"]})
+    for i, run in enumerate(runs):
+        ranks = ranks_after({**run, "index": i})
+        out.append({**run, "ranks": [{"local_shapes": shapes, "steps": steps} for shapes, steps in ranks]})
         print(run["name"], file=sys.stderr)
     write(path, {"no_fma": os.environ.get("ATEN_CPU_CAPABILITY") == "default", "runs": out})
+
+
+def muon(path):
+    record(path, MUON_RUNS)
 
 
 def compare(a, b):
@@ -330,5 +372,5 @@ def compare(a, b):
 
 
 if __name__ == "__main__":
-    verb = {"fixtures": fixtures, "record": record, "compare": compare}[sys.argv[1]]
+    verb = {"fixtures": fixtures, "record": record, "muon": muon, "compare": compare}[sys.argv[1]]
     sys.exit(verb(*sys.argv[2:]))
