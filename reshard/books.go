@@ -18,6 +18,9 @@ func codebook(src Source, rank int) (*gefen.Codebook, error) {
 	if book == nil {
 		return nil, fault.New(fault.Corrupt, "rank %d has momentum but no codebook", rank)
 	}
+	if err := book.Validate(); err != nil {
+		return nil, fault.New(fault.Corrupt, "rank %d: %w", rank, err)
+	}
 	return book, nil
 }
 

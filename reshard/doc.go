@@ -20,9 +20,10 @@
 // any time, by different goroutines that each have Planes of their own. Called
 // for ascending ranges, they read the source in ascending order, in bounded
 // memory, whatever the block length: a block longer than a buffer is read once
-// more to learn its magnitude before its first index is made. A piece for which
-// [Shard.Verbatim] holds has its index bytes unchanged, so a file range may be
-// copied instead.
+// more to learn its magnitude before its first index is made. Only the reference
+// fidelity holds whole blocks, and while it plans one shard's second moments. A
+// piece for which [Rank.Verbatim] holds has its index bytes unchanged, so a file
+// range may be copied instead.
 //
 // # Words
 //

@@ -294,6 +294,10 @@ func TestTopologyFaults(t *testing.T) {
 	if _, err := New(&m.topology, m, Options{World: 1, Fidelity: Lossless}); err == nil || fault.KindOf(err) != fault.Corrupt {
 		t.Errorf("momentum without a codebook: %v", err)
 	}
+	m.books[1] = &gefen.Codebook{}
+	if _, err := New(&m.topology, m, Options{World: 1, Fidelity: Lossless}); err == nil || fault.KindOf(err) != fault.Corrupt {
+		t.Errorf("a codebook of zeros: %v", err)
+	}
 }
 
 // TestNothingToPlan is about empty parameters and parameters without state.
@@ -315,5 +319,44 @@ func TestNothingToPlan(t *testing.T) {
 				t.Errorf("%s: a rank without state has %d bytes", f, r.Bytes)
 			}
 		}
+	}
+}
+
+// TestValuesThatNoOptimizerMakes plans states with magnitudes and second moments
+// that a loader refuses: they are carried where blocks are, and refused where
+// something is to be computed from them.
+func TestValuesThatNoOptimizerMakes(t *testing.T) {
+	rng := newRand(18)
+	carried, refused := 0, 0
+	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), -1, math.MaxFloat32, math.SmallestNonzeroFloat32}
+	for range 60 {
+		k := &maker{rng: rng, world: 1 + rng.IntN(3), params: 2, rows: 20, width: 10, codewords: 256, everywhere: true}
+		m := k.source()
+		for i := range m.states {
+			for r := range m.states[i] {
+				s := &m.states[i][r]
+				for b := range s.magnitudes {
+					if rng.IntN(3) == 0 {
+						s.magnitudes[b] = odd[rng.IntN(len(odd))]
+						s.vmeans[b] = odd[rng.IntN(len(odd))]
+					}
+				}
+			}
+		}
+		for _, f := range []Fidelity{Lossless, Balanced, Reference} {
+			plan, err := New(&m.topology, m, Options{World: 1 + rng.IntN(3), Fidelity: f, MaxGrowth: 0.05})
+			switch {
+			case err == nil:
+				carried++
+				made(t, plan, m, rng)
+			case fault.KindOf(err) == fault.Corrupt:
+				refused++
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	if carried == 0 || refused == 0 {
+		t.Errorf("%d plans were made and %d refused", carried, refused)
 	}
 }

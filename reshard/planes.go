@@ -39,7 +39,7 @@ func open(t *Topology, src Source, r *Rank, p int) (*Planes, error) {
 	x := &Planes{
 		shard:   shard,
 		target:  r.Codebook,
-		window:  window{source: src, param: p, pieces: shard.Pieces, blockwise: param.Blockwise},
+		window:  window{source: src, param: p, name: param.Name, pieces: shard.Pieces, blockwise: param.Blockwise},
 		pieces:  make([]codes, len(shard.Pieces)),
 		outlook: newOutlook(param, shard),
 	}

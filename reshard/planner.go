@@ -122,7 +122,8 @@ func (p *rankPlanner) exact(oneCodebook bool) ([]layout, error) {
 		if !oneCodebook || len(s.Pieces) < 2 {
 			continue
 		}
-		w := &window{source: p.src, param: i, pieces: s.Pieces, blockwise: p.topology.Params[i].Blockwise}
+		param := &p.topology.Params[i]
+		w := &window{source: p.src, param: i, name: param.Name, pieces: s.Pieces, blockwise: param.Blockwise}
 		joined, err := joinedPeriod(w, s.Elements)
 		if err != nil {
 			return nil, err

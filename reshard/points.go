@@ -3,6 +3,7 @@ package reshard
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"gefenckpt/gefen"
@@ -26,7 +27,12 @@ type bin struct{ w, wx float64 }
 // apart.
 const cloudSize = 1 << 13
 
+// add counts x, which is within [-1, 1]. Values that no optimizer makes, from
+// magnitudes that are not finite, do not count.
 func (c *cloud) add(x float32, w float64) {
+	if !(x >= -1 && x <= 1 && w <= math.MaxFloat64) {
+		return
+	}
 	if c.bins != nil {
 		c.bins[min(int((x+1)*(cloudSize/2)), cloudSize-1)].add(x, w)
 		return

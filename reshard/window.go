@@ -1,5 +1,11 @@
 package reshard
 
+import (
+	"math"
+
+	"gefenckpt/internal/fault"
+)
+
 // windowElements is how many elements, and how many blocks, are read at a time:
 // enough for large reads, little enough to stay in a core's cache.
 const windowElements = 1 << 15
@@ -17,6 +23,7 @@ type segment struct {
 type window struct {
 	source    Source
 	param     int
+	name      string // of the parameter
 	pieces    []Piece
 	blockwise bool
 
@@ -90,6 +97,10 @@ func (w *window) loadBlocks(piece, at int, from, n int64) error {
 		clear(w.vmeans)
 	}
 	for b, magnitude := range w.magnitudes {
+		if !usable(magnitude) || !usable(w.vmeans[b]) {
+			return fault.New(fault.Corrupt, "rank %d, block %d: magnitude %v and second moment %v, expected finite numbers from 0 on",
+				pc.Source, first+int64(b), magnitude, w.vmeans[b]).In(w.name)
+		}
 		begin := max((first+int64(b))*pc.Period-from, 0)
 		end := min((first+int64(b)+1)*pc.Period-from, n)
 		w.segments = append(w.segments, segment{
@@ -99,6 +110,9 @@ func (w *window) loadBlocks(piece, at int, from, n int64) error {
 	}
 	return nil
 }
+
+// usable says whether v may be a magnitude or a second moment.
+func usable(v float32) bool { return v >= 0 && v <= math.MaxFloat32 }
 
 // readIndices reads the source's indices of the elements of a piece from offset
 // on. A piece without state is zeros, whatever the index; +1 times 0 is +0.
