@@ -89,16 +89,16 @@ func (o *Optimizer) periods(grads [][]float32) ([]int, error) {
 		if len(g) == 0 || periods[i] > 0 {
 			continue
 		}
-		x := make([]float64, len(g))
+		x := make([]float32, len(g))
 		for j, v := range g {
-			x[j] = float64(v * v)
+			x[j] = v * v
 		}
 		rule := o.PeriodRule
 		if p.Mode != Plain {
 			rule = PeriodRule{} // GefenMuon has none
 		}
 		var err error
-		if periods[i], err = FindPeriod(x, p.Name, p.Shape, rule); err != nil {
+		if periods[i], err = FindPeriod(x, p.Name, p.Shape, rule, o.Workers); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,6 @@
 package gefen
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -33,35 +32,70 @@ const largestPlainPeriod = 2048
 // FindPeriod is the block length that Gefen chooses on CPU for the flattened
 // local values x of a parameter with the given name and whole shape: squared
 // gradients natively, the second moment itself when a dense state is loaded. NaN
-// and infinities are refused, as their order is not defined.
-func FindPeriod(x []float64, name string, shape []int64, r PeriodRule) (int, error) {
+// and infinities are refused, as their order is not defined. Up to that many workers
+// search; the result does not depend on it.
+func FindPeriod(x []float32, name string, shape []int64, r PeriodRule, workers int) (int, error) {
+	if value, length, ok := runsOf(x); ok {
+		return FindPeriodOfRuns(value, length, name, shape, r)
+	}
+	if !finite(AbsMax(x)) {
+		at := slices.IndexFunc(x, func(v float32) bool { return !finite(v) })
+		return 0, fmt.Errorf("%s: element %d is %v, expected a finite number", name, at, x[at])
+	}
 	if len(x) <= 1 || r.one(name, shape) {
 		return 1, nil
 	}
-	for i, v := range x {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return 0, fmt.Errorf("%s: element %d is %v, expected a finite number", name, i, v)
-		}
-	}
-	return orPlain(searchPeriod(x), len(x), shape), nil
+	return orPlain(search(len(x), &dense{x, workers}), len(x), shape), nil
 }
 
-// FindPeriodOfRuns is FindPeriod for values that are constant over runs: run i
-// has length[i] elements of value[i]. It takes time by the run, not by the
-// element, but where two block lengths are all but tied.
-func FindPeriodOfRuns(value []float64, length []int, name string, shape []int64, r PeriodRule) (int, error) {
+// FindPeriodOfRuns is FindPeriod for values that are constant over runs: length[i]
+// consecutive elements are value[i]. It takes time and memory by the run, not by the
+// element.
+func FindPeriodOfRuns(value []float32, length []int, name string, shape []int64, r PeriodRule) (int, error) {
 	n := 0
 	for i, v := range value {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
+		if !finite(v) {
 			return 0, fmt.Errorf("%s: run %d is of %v, expected a finite number", name, i, v)
+		}
+		if length[i] < 1 || length[i] > math.MaxInt-n {
+			return 0, fmt.Errorf("%s: run %d has %d elements after %d", name, i, length[i], n)
 		}
 		n += length[i]
 	}
 	if n <= 1 || r.one(name, shape) {
 		return 1, nil
 	}
-	return orPlain(searchRuns(value, length, n), n, shape), nil
+	return orPlain(search(n, newRuns(value, length)), n, shape), nil
 }
+
+// longRun is from which average length on runs of equal values are worth telling
+// apart.
+const longRun = 16
+
+// runsOf tells runs of equal values apart if they are long.
+func runsOf(x []float32) (value []float32, length []int, ok bool) {
+	for at := 0; at < len(x); {
+		if len(value) > len(x)/longRun {
+			return nil, nil, false
+		}
+		bits := math.Float32bits(x[at])
+		end := at + 1
+		for ; end+4 <= len(x); end += 4 {
+			b := x[end : end+4 : end+4]
+			if (math.Float32bits(b[0])^bits)|(math.Float32bits(b[1])^bits)|(math.Float32bits(b[2])^bits)|(math.Float32bits(b[3])^bits) != 0 {
+				break
+			}
+		}
+		for end < len(x) && math.Float32bits(x[end]) == bits {
+			end++
+		}
+		value, length = append(value, x[at]), append(length, end-at)
+		at = end
+	}
+	return value, length, true
+}
+
+func finite(v float32) bool { return math.Float32bits(v)&infinity != infinity }
 
 // orPlain is a period that a search found, or where that is too short the one of
 // a shard without structure.
@@ -70,28 +104,6 @@ func orPlain(found, n int, shape []int64) int {
 		return found
 	}
 	return plainPeriod(n, shape)
-}
-
-// blockError is the root of the mean variance within blocks of p elements, all
-// sums as numpy takes them. scratch is as long as x.
-func blockError(x []float64, p int, scratch []float64) float64 {
-	blocks := len(x) / p
-	vars := scratch[:0]
-	square := scratch[blocks:]
-	if p < 2 || len(square) < p { // one block, or p = 1
-		square = make([]float64, p)
-	}
-	square = square[:p]
-	for at := 0; at < len(x); at += p {
-		block := x[at : at+p]
-		mean := pairwise(block) / float64(p)
-		for i, v := range block {
-			d := v - mean
-			square[i] = d * d
-		}
-		vars = append(vars, pairwise(square)/float64(p))
-	}
-	return math.Sqrt(pairwise(vars) / float64(blocks))
 }
 
 // plainPeriod is the block length where no structure is found: the last
@@ -113,55 +125,4 @@ func plainPeriod(n int, shape []int64) int {
 		}
 	}
 	return best
-}
-
-// Divisors are the divisors of n, n itself included, in order.
-func Divisors(n int) []int {
-	var out []int
-	for d := 1; d <= n/d; d++ {
-		if n%d == 0 {
-			out = append(out, d)
-			if d != n/d {
-				out = append(out, n/d)
-			}
-		}
-	}
-	slices.SortFunc(out, cmp.Compare[int])
-	return out
-}
-
-// pairwise is numpy's sum of a contiguous run of float64 values: eight
-// accumulators up to 128 values, halves of a multiple of eight above.
-func pairwise(a []float64) float64 {
-	n := len(a)
-	if n < 8 {
-		s := 0.0
-		for _, v := range a {
-			s += v
-		}
-		return s
-	}
-	if n > 128 {
-		h := n / 2
-		h -= h % 8
-		return pairwise(a[:h]) + pairwise(a[h:])
-	}
-	r0, r1, r2, r3, r4, r5, r6, r7 := a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-	i := 8
-	for ; i+8 <= n; i += 8 {
-		b := a[i : i+8 : i+8]
-		r0 += b[0]
-		r1 += b[1]
-		r2 += b[2]
-		r3 += b[3]
-		r4 += b[4]
-		r5 += b[5]
-		r6 += b[6]
-		r7 += b[7]
-	}
-	s := ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
-	for _, v := range a[i:] {
-		s += v
-	}
-	return s
 }

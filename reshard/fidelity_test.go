@@ -209,54 +209,40 @@ func TestReferenceIsReblock(t *testing.T) {
 
 func compareReblock(t *testing.T, m, target *memory, plan *Plan, r int, rule gefen.PeriodRule) {
 	t.Helper()
-	var counts gefen.Histogram
-	type dense struct {
-		momentum, second []float32
-		period           int
-	}
-	shards := make([]dense, len(m.topology.Params))
-	for i := range m.topology.Params {
+	params := make([]gefen.Dense, len(m.topology.Params))
+	for i := range params {
 		p, s := &m.topology.Params[i], &plan.Ranks[r].Shards[i]
-		if s.Elements == 0 {
-			continue
+		params[i] = gefen.Dense{Name: p.Name, Shape: p.Shape}
+		if s.Elements > 0 {
+			momentum, second := m.whole(i)
+			from := s.Row * p.RowElements()
+			params[i].Momentum, params[i].Second = momentum[from:from+s.Elements], second[from:from+s.Elements]
 		}
-		momentum, second := m.whole(i)
-		from := s.Row * p.RowElements()
-		d := dense{momentum: momentum[from : from+s.Elements], second: second[from : from+s.Elements]}
-		var x []float64
-		for _, v := range d.second {
-			x = append(x, float64(v))
-		}
-		var err error
-		if d.period, err = gefen.FindPeriod(x, p.Name, p.Shape, rule); err != nil {
-			t.Fatal(err)
-		}
-		if int64(d.period) != s.Period {
-			t.Fatalf("period %d, want %d", s.Period, d.period)
-		}
-		counts.Add(d.momentum, d.period)
-		shards[i] = d
 	}
-	book, ok := gefen.LearnCodebook(&counts)
-	if !ok {
+	book, blocks, err := gefen.Relearn(params, rule, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if book == nil {
 		return
 	}
-	if !identical(&book, plan.Ranks[r].Codebook) {
+	if !identical(book, plan.Ranks[r].Codebook) {
 		t.Fatal("the codebook differs")
 	}
-	near := gefen.NewQuantizer(&book)
-	for i, d := range shards {
-		if d.period == 0 {
+	for i, want := range blocks {
+		if period := plan.Ranks[r].Shards[i].Period; period != int64(want.Period) {
+			t.Fatalf("period %d, want %d", period, want.Period)
+		}
+		if want.Period == 0 {
 			continue
 		}
-		index, magnitude, vmean := gefen.Reblock(near, d.momentum, d.second, d.period)
 		got := &target.states[i][r]
-		for b := range magnitude {
-			if !same(magnitude[b], got.magnitudes[b]) || !same(vmean[b], got.vmeans[b]) {
-				t.Fatalf("block %d: %v and %v, want %v and %v", b, got.magnitudes[b], got.vmeans[b], magnitude[b], vmean[b])
+		for b := range want.Magnitude {
+			if !same(want.Magnitude[b], got.magnitudes[b]) || !same(want.Vmean[b], got.vmeans[b]) {
+				t.Fatalf("block %d: %v and %v, want %v and %v", b, got.magnitudes[b], got.vmeans[b], want.Magnitude[b], want.Vmean[b])
 			}
 		}
-		if string(index) != string(got.index) {
+		if string(want.Index) != string(got.index) {
 			t.Fatal("indices differ")
 		}
 	}

@@ -1,11 +1,14 @@
 package reshard
 
-import "gefenckpt/gefen"
+import (
+	"gefenckpt/gefen"
+	"gefenckpt/internal/fault"
+)
 
 // reference plans what GefenDCPState makes of the dense state when it is loaded:
 // periods from the second moment, then one codebook from the momentum in blocks
-// of these. It holds the second moment of one shard at a time, as the search for
-// a period needs it.
+// of these. It holds the second moments of the blocks of one shard at a time, as the
+// search for a period needs them.
 func (p *rankPlanner) reference(rule gefen.PeriodRule) error {
 	for _, i := range p.shards() {
 		period, err := p.searchPeriod(i, rule)
@@ -35,21 +38,27 @@ func (p *rankPlanner) searchPeriod(i int, rule gefen.PeriodRule) (int64, error) 
 	if err != nil {
 		return 0, err
 	}
+	var values []float32
+	var lengths []int
 	param := &p.topology.Params[i]
-	second := make([]float64, x.shard.Elements)
-	err = x.window.each(0, x.shard.Elements, false, func(from int64) error {
+	err = x.window.each(0, x.shard.Elements, false, func(int64) error {
 		for _, s := range x.window.segments {
-			for k := range second[from+int64(s.at):][:s.n] {
-				second[from+int64(s.at+k)] = float64(s.vmean)
+			if last := len(values) - 1; last >= 0 && same(values[last], s.vmean) {
+				lengths[last] += s.n
+				continue
 			}
+			values, lengths = append(values, s.vmean), append(lengths, s.n)
 		}
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	period, err := gefen.FindPeriod(second, param.Name, param.Shape, rule)
-	return int64(period), err
+	period, err := gefen.FindPeriodOfRuns(values, lengths, param.Name, param.Shape, rule)
+	if err != nil {
+		return 0, fault.New(fault.Corrupt, "second moment: %w", err)
+	}
+	return int64(period), nil
 }
 
 // count adds the momenta to the histogram that the codebook is learnt from. It
