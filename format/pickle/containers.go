@@ -1,43 +1,6 @@
 package pickle
 
-// slabs hand out containers from arrays of them: a large metadata file makes a
-// dozen small ones for each item, and allocating each takes half of the time.
-type slabs struct {
-	values  []Value
-	pairs   []Pair
-	tuples  []Tuple
-	dicts   []Dict
-	objects []Object
-}
-
-const (
-	slab     = 64       // containers in an array
-	slabRoom = 4 * slab // items and pairs in an array
-)
-
-// room cuts n elements off an array, and off a new one when it is used up. Many
-// elements get an array of their own.
-func room[T any](array *[]T, n int) []T {
-	if n > slabRoom/4 {
-		return make([]T, n)
-	}
-	if n > len(*array) {
-		*array = make([]T, slabRoom)
-	}
-	cut := (*array)[:n:n]
-	*array = (*array)[n:]
-	return cut
-}
-
-// one cuts one container off an array.
-func one[T any](array *[]T) *T {
-	if len(*array) == 0 {
-		*array = make([]T, slab)
-	}
-	cut := &(*array)[0]
-	*array = (*array)[1:]
-	return cut
-}
+import "slices"
 
 // count counts a container, class or object against the limit.
 func (m *machine) count() error {
@@ -85,29 +48,50 @@ func (m *machine) newTuple(items []Value) (*Tuple, error) {
 	if err := m.count(); err != nil {
 		return nil, err
 	}
-	t := one(&m.tuples)
-	t.Items = room(&m.values, len(items))
+	t := tupleFor(len(items))
 	copy(t.Items, items)
 	return t, m.place(&t.nesting, items...)
 }
 
+// tupleFor makes a tuple of n items, together with their room where they are few:
+// most are pairs, and a large metadata file has millions.
+func tupleFor(n int) *Tuple {
+	switch n {
+	case 1:
+		t := &struct {
+			Tuple
+			room [1]Value
+		}{}
+		t.Items = t.room[:]
+		return &t.Tuple
+	case 2:
+		t := &struct {
+			Tuple
+			room [2]Value
+		}{}
+		t.Items = t.room[:]
+		return &t.Tuple
+	}
+	return &Tuple{Items: make([]Value, n)}
+}
+
 func (m *machine) list(items []Value) error {
-	l := &List{Items: append([]Value(nil), items...)}
+	l := &List{Items: slices.Clone(items)}
 	return m.made(l, &l.nesting, items)
 }
 
 func (m *machine) frozenSet(items []Value) error {
-	s := &Set{Items: append([]Value(nil), items...), Frozen: true}
+	s := &Set{Items: slices.Clone(items), Frozen: true}
 	return m.made(s, &s.nesting, items)
 }
 
 func (m *machine) set(items []Value) error {
-	s := &Set{Items: append([]Value(nil), items...)}
+	s := &Set{Items: slices.Clone(items)}
 	return m.made(s, &s.nesting, items)
 }
 
 func (m *machine) dict(items []Value) error {
-	d := one(&m.dicts)
+	d := &Dict{}
 	if err := m.setItems(d, items); err != nil {
 		return err
 	}
@@ -188,14 +172,12 @@ func (m *machine) setItems(to Value, items []Value) error {
 	default:
 		return m.corrupt("cannot set an entry of %s", Describe(to))
 	}
-	n := len(*pairs)
-	if n == 0 {
-		*pairs = room(&m.pairs, len(items)/2)[:0]
-	}
+	known := len(*pairs)
+	*pairs = slices.Grow(*pairs, len(items)/2)
 	for i := 0; i < len(items); i += 2 {
 		*pairs = append(*pairs, Pair{items[i], items[i+1]})
 	}
-	if err := m.checkKeys(to, *pairs, n); err != nil {
+	if err := m.checkKeys(to, *pairs, known); err != nil {
 		return err
 	}
 	return m.place(nestingOf(to), items...)
@@ -207,10 +189,8 @@ func (m *machine) setItems(to Value, items []Value) error {
 func (m *machine) checkKeys(of Value, pairs []Pair, known int) error {
 	if len(pairs) <= smallDict {
 		for i := known; i < len(pairs); i++ {
-			for j := range i {
-				if sameKey(pairs[i].Key, pairs[j].Key) {
-					return m.twice(pairs[i].Key)
-				}
+			if search(pairs[:i], pairs[i].Key) >= 0 {
+				return m.twice(pairs[i].Key)
 			}
 		}
 		return nil

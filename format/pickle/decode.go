@@ -11,9 +11,11 @@ type Options struct {
 	// Persistent turns a persistent id into a value; nil keeps *Persistent.
 	// offset is that of the opcode.
 	Persistent func(id Value, offset int64) (Value, error)
-	// Reduce is called for each REDUCE with the object just made and returns what
-	// takes its place, the object itself to keep it. A value that is no kind of
-	// Value loses what a BUILD sets later.
+	// Reduce is called for each call of a class or function (REDUCE, and INST and
+	// OBJ with arguments) with the object just made, and returns what takes its
+	// place, the object itself to keep it. A value that is no kind of Value loses
+	// what a BUILD sets later. It is not asked about calls that stand for bytes,
+	// bytearrays and sets.
 	Reduce func(o *Object) (Value, error)
 	// Build is called after each BUILD of an object; it may replace o.State by
 	// something more compact, and empty the containers that it no longer needs.

@@ -6,6 +6,7 @@ import (
 )
 
 // Describe is a value in a few words, for error texts: "a dict of 3", "None".
+// Values of other packages may have a Describe method of their own.
 func Describe(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -39,6 +40,8 @@ func Describe(v Value) string {
 		return "an object of " + v.Class.inWords()
 	case *Persistent:
 		return "a persistent id"
+	case interface{ Describe() string }:
+		return v.Describe()
 	}
 	return fmt.Sprintf("a %T", v)
 }

@@ -56,7 +56,7 @@ func (d *Dict) Delete(key Value) bool {
 // find is the position of a key, or -1.
 func (d *Dict) find(key Value) int {
 	if len(d.Pairs) <= smallDict {
-		return slices.IndexFunc(d.Pairs, func(p Pair) bool { return sameKey(p.Key, key) })
+		return search(d.Pairs, key)
 	}
 	index := d.index.Load()
 	if index == nil || index.entries != len(d.Pairs) {
@@ -88,7 +88,25 @@ func hashable(key Value) bool {
 	return false
 }
 
-func sameKey(a, b Value) bool { return hashable(a) && hashable(b) && a == b }
+// search looks for a string or integer key among few pairs, -1 if there is none.
+func search(pairs []Pair, key Value) int {
+	switch key := key.(type) {
+	case string:
+		return searchFor(pairs, key)
+	case int64:
+		return searchFor(pairs, key)
+	}
+	return -1
+}
+
+func searchFor[K string | int64](pairs []Pair, key K) int {
+	for i := range pairs {
+		if k, ok := pairs[i].Key.(K); ok && k == key {
+			return i
+		}
+	}
+	return -1
+}
 
 // NewDict is a dict of alternating keys and values.
 func NewDict(items ...Value) *Dict {

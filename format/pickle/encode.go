@@ -342,7 +342,9 @@ func (e *encoder) replaced(v Value) error {
 	if err := e.value(r); err != nil {
 		return err
 	}
-	if comparable {
+	if o, ok := r.(*Object); ok && comparable {
+		e.memo[v] = e.memo[o] // remembered once, as CPython does
+	} else if comparable {
 		e.put(v)
 	}
 	return nil

@@ -28,8 +28,6 @@ type machine struct {
 	replaced bool
 	searched int
 	keys     map[Value]map[Value]struct{} // of large dicts, to find those set twice
-
-	slabs
 }
 
 // run executes instructions up to STOP.

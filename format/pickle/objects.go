@@ -33,6 +33,9 @@ func (m *machine) globalByStack([]byte) error {
 	if !ok || !ok2 {
 		return m.corrupt("a global is named by %s and %s, expected two strings", Describe(v[0]), Describe(v[1]))
 	}
+	if strings.Contains(module, "\n") || strings.Contains(name, "\n") {
+		return m.corrupt("a global is named by %s and %s, which is no name", Describe(module), Describe(name))
+	}
 	g, err := m.global(module, name)
 	if err != nil {
 		return err
@@ -53,11 +56,17 @@ func (m *machine) reduce([]byte) error {
 	if err != nil {
 		return err
 	}
+	return m.result(o)
+}
+
+// result pushes what the call o results in.
+func (m *machine) result(o *Object) error {
 	v := builtin(o)
 	if v == Value(o) && m.opts.Reduce != nil {
 		if err := m.checkDepth(o); err != nil {
 			return err
 		}
+		var err error
 		if v, err = m.opts.Reduce(o); err != nil {
 			return m.placed(err)
 		}
@@ -118,8 +127,7 @@ func (m *machine) object(callable Value, args *Tuple, isNew bool) (*Object, erro
 	if err := m.count(); err != nil {
 		return nil, err
 	}
-	o := one(&m.objects)
-	o.Class, o.Args, o.Offset, o.New = class, args, int64(m.op), isNew
+	o := &Object{Class: class, Args: args, Offset: int64(m.op), New: isNew}
 	return o, m.place(&o.nesting, args)
 }
 
@@ -156,7 +164,10 @@ func (m *machine) instantiate(class Value, args []Value) error {
 	if err != nil {
 		return err
 	}
-	return m.push(o)
+	if o.New {
+		return m.push(o)
+	}
+	return m.result(o)
 }
 
 func (m *machine) build([]byte) error {

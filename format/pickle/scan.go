@@ -45,21 +45,21 @@ type scanner struct {
 // the newline at the end. The argument is a part of data.
 func (s *scanner) next() (code byte, arg []byte, err error) {
 	s.op = s.pos
-	if s.op == len(s.data) {
+	if s.op >= len(s.data) {
 		return 0, nil, s.corrupt("the pickle ends after %d bytes, before its STOP", len(s.data))
 	}
 	code = s.data[s.op]
-	kind := opcodes[code].arg
-	rest := s.data[s.op+1:]
+	start, kind := s.op+1, opcodes[code].arg
 	if kind < 0 {
-		arg, err = s.variable(kind, rest)
+		arg, err = s.variable(kind, s.data[start:])
 		return code, arg, err
 	}
-	if int(kind) > len(rest) {
-		return 0, nil, s.truncated(uint64(kind), len(rest))
+	end := start + int(kind)
+	if end > len(s.data) {
+		return 0, nil, s.truncated(uint64(kind), len(s.data)-start)
 	}
-	s.pos += 1 + int(kind)
-	return code, rest[:kind], nil
+	s.pos = end
+	return code, s.data[start:end], nil
 }
 
 // variable reads an argument of variable length from the start of rest.
