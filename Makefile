@@ -33,10 +33,16 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-interop: build $(INTEROP_PYTHON) ## what we write, loaded by real PyTorch and Gefen-X
+interop: build $(INTEROP_PYTHON) $(if $(INTEROP_OLD),$(VENV)-old/bin/python) ## what we write, loaded by real PyTorch and Gefen-X; INTEROP_OLD=1: by PyTorch 2.6 too
 	$(INTEROP_PYTHON) testdata/interop/check.py --binary ./gefenckpt
+	$(if $(INTEROP_OLD),$(VENV)-old/bin/python testdata/interop/check.py --binary ./gefenckpt)
 
 $(VENV)/bin/python: testdata/interop/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --retries 5 -r testdata/interop/requirements.txt
+	touch $@
+
+$(VENV)-old/bin/python: testdata/interop/requirements-old.txt
+	$(PYTHON) -m venv $(VENV)-old
+	$(VENV)-old/bin/python -m pip install --quiet --retries 5 -r testdata/interop/requirements-old.txt
 	touch $@
