@@ -1,8 +1,7 @@
 package torchfile
 
 import (
-	"bytes"
-	"slices"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -15,45 +14,69 @@ import (
 type Options struct {
 	Pickle pickle.Limits
 	// Inflate is how many bytes deflated members may unpack to in all; default
-	// 8 times the archive, at most 256 MiB.
+	// 256 KiB and 4 times the archive, at most 256 MiB.
 	Inflate int64
 }
 
-// Archive is an open archive. It stays valid as long as its storage does.
+func (o Options) inflate(size int64) int64 {
+	const most = 256 << 20
+	switch {
+	case o.Inflate != 0:
+		return o.Inflate
+	case size > most/4:
+		return most
+	}
+	return 256<<10 + 4*size
+}
+
+// Archive is an open archive. It stays valid as long as its storage does, and is
+// safe for concurrent use.
 type Archive struct {
-	Version int      // of the file format, 1 to 10; torch writes 3
-	Prefix  string   // the folder of all members
-	Notes   []string // what is unusual, in words
+	Version   int    // of the file format, 1 to 10; torch writes 3
+	Prefix    string // the folder of all members
+	ByteOrder string // "little", "big", or "" where the archive does not say: little
+	// What PyTorch 2.7 and newer say of the layout: "1", and the number of bytes
+	// that storages are aligned to; "" and 0 where they are silent.
+	FormatVersion    string
+	StorageAlignment int64
+	Notes            []string // what is unusual, in words
+
 	root    pickle.Value
-	records []*Record
+	records []*record
 }
 
 // Open reads the archive that fills s: its directory and its pickle. Storages
-// stay where they are.
+// stay where they are, and are looked for when they are read.
 //
 // Errors are faults with offsets from the start of s: Corrupt where bytes
-// contradict each other, Unsupported for files that are something else.
+// contradict each other, Unsupported for files that are something else, Resource
+// past a limit.
 func Open(s tensor.Storage, o Options) (*Archive, error) {
-	if err := recognise(s); err != nil {
+	near, err := readEdges(s)
+	if err != nil {
 		return nil, err
 	}
-	dir, err := readDirectory(s)
+	if err := recognise(near.head, s.Size()); err != nil {
+		return nil, err
+	}
+	x, trailing, err := findDirectory(near)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := readDirectory(near, x)
 	if err != nil {
 		return nil, err
 	}
 	a := &Archive{}
-	r := &reader{a: a, s: s, dir: dir, inflate: o.Inflate, storages: map[string]*storage{}}
-	if r.inflate == 0 {
-		r.inflate = min(8*s.Size(), 256<<20)
+	if trailing > 0 {
+		a.note("%d bytes follow the end of the archive", trailing)
 	}
-	if err := r.header(); err != nil {
+	r := &reader{a: a, s: s, near: near, dir: dir, storages: map[string]*BareStorage{}, ints: map[*pickle.Tuple][]int64{}, budget: new(budget)}
+	r.budget.left.Store(o.inflate(s.Size()))
+	if err := r.readHeader(); err != nil {
 		return nil, err
 	}
-	rec, err := r.record("data.pkl")
-	if err != nil {
-		return nil, err
-	}
-	data, err := readFull(rec, 0, rec.Size())
+	data, err := r.whole("data.pkl", mostPickle)
 	if err != nil {
 		return nil, err
 	}
@@ -61,146 +84,144 @@ func Open(s tensor.Storage, o Options) (*Archive, error) {
 	if err != nil {
 		return nil, fault.Within(err, "", a.Prefix+"/data.pkl")
 	}
+	if r.attributes > 0 {
+		a.note("Python attributes of %d tensors are not carried", r.attributes)
+	}
 	return a, nil
 }
 
 // Root is the object that was saved: tensors are *tensor.Tensor, DTensors
-// *DTensor, everything else is as package pickle gives it.
+// *DTensor, other storages *BareStorage, everything else is as package pickle
+// gives it. Tensors that cannot be told by strides over a storage (quantized,
+// sparse, conjugated, without data, of rare types) stay objects.
 func (a *Archive) Root() pickle.Value { return a.root }
 
 // Verify completes the checksums of all records that were read from.
 func (a *Archive) Verify() error {
 	for _, r := range a.records {
-		if err := r.Verify(); err != nil {
+		if err := r.verify(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reader is an archive being opened.
-type reader struct {
-	a        *Archive
-	s        tensor.Storage
-	dir      *directory
-	inflate  int64
-	storages map[string]*storage
-	big      bool // storages are big-endian
+func (a *Archive) note(format string, args ...any) {
+	a.Notes = append(a.Notes, fmt.Sprintf(format, args...))
 }
 
-// header finds the prefix, and reads version and byteorder.
-func (r *reader) header() error {
-	for _, rec := range r.dir.records {
-		prefix, name, ok := strings.Cut(rec.name, "/")
-		if !ok {
-			return notTorch("member %q is in no folder", rec.name)
-		}
-		if r.a.Prefix != "" && r.a.Prefix != prefix {
-			return notTorch("members are in two folders, %q and %q", r.a.Prefix, prefix)
-		}
-		r.a.Prefix = prefix
-		if name == "constants.pkl" {
-			return fault.New(fault.Unsupported, "this is a TorchScript module, no checkpoint").WithHint("save the optimizer's state with torch.save")
-		}
-	}
-	if !r.has("data.pkl") {
-		return notTorch("it has no data.pkl")
-	}
-	name := "version"
-	if !r.has(name) {
-		name = ".data/version"
-	}
-	version, err := r.small(name)
-	if err != nil {
+// reader is an archive being opened.
+type reader struct {
+	a          *Archive
+	s          tensor.Storage // where records are read from
+	near       *edges         // the same, for opening
+	dir        *directory
+	budget     *budget
+	storages   map[string]*BareStorage
+	ints       map[*pickle.Tuple][]int64 // shapes and strides that were read
+	attributes int                       // how many tensors lost named ones
+}
+
+// The lengths of members, in bytes, that are not read any more.
+const (
+	mostPickle = 1 << 30
+	mostWord   = 64
+)
+
+// readHeader finds the prefix and reads the members that are words.
+func (r *reader) readHeader() error {
+	var err error
+	if r.a.Prefix, err = r.dir.folder(); err != nil {
 		return err
 	}
-	if r.a.Version, err = strconv.Atoi(strings.TrimSpace(version)); err != nil || r.a.Version < 1 || r.a.Version > 10 {
-		return fault.New(fault.Unsupported, "archive version %q, expected 1 to 10", version).In(r.a.Prefix + "/" + name)
-	}
-	if !r.has("byteorder") {
-		r.a.Notes = append(r.a.Notes, "no byteorder member: taken as little-endian")
-		return nil
-	}
-	order, err := r.small("byteorder")
-	if err != nil {
+	if err := r.readVersion(); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"little", "big"}, order) {
-		return corrupt(-1, "byteorder %q, expected little or big", order).In(r.a.Prefix + "/byteorder")
+	for _, word := range []struct {
+		name string
+		set  func(string) error
+	}{
+		{"byteorder", r.setByteOrder},
+		{".format_version", r.setFormatVersion},
+		{".storage_alignment", r.setAlignment},
+	} {
+		if r.find(word.name) == nil {
+			continue
+		}
+		text, err := r.whole(word.name, mostWord)
+		if err == nil {
+			err = word.set(string(text))
+		}
+		if err != nil {
+			return fault.Within(err, "", r.a.Prefix+"/"+word.name)
+		}
 	}
-	r.big = order == "big"
+	if r.a.ByteOrder == "" {
+		r.a.note("no byteorder member: taken as little-endian")
+	}
 	return nil
 }
 
-func notTorch(format string, args ...any) error {
-	return fault.New(fault.Unsupported, "this zip file is no torch.save archive: "+format, args...)
-}
-
-func (r *reader) has(name string) bool {
-	_, ok := r.dir.byName[r.a.Prefix+"/"+name]
-	return ok
-}
-
-// record opens a member by its name below the prefix.
-func (r *reader) record(name string) (*Record, error) {
-	i, ok := r.dir.byName[r.a.Prefix+"/"+name]
-	if !ok {
-		return nil, corrupt(-1, "the archive has no member %q", r.a.Prefix+"/"+name)
+// readVersion reads the version, which torch too looks for in two places.
+func (r *reader) readVersion() error {
+	name := "version"
+	if r.find(name) == nil {
+		name = ".data/version"
 	}
-	rec := &r.dir.records[i]
-	var src tensor.Storage = &tensor.Section{R: r.s, Off: rec.data, N: rec.size}
-	if rec.method == methodDeflate {
-		var err error
-		if src, err = inflated(r.s, rec, r.inflate); err != nil {
-			return nil, err
-		}
-		r.inflate -= rec.size
-	}
-	out := &Record{name: rec.name, src: src, crc: rec.crc}
-	r.a.records = append(r.a.records, out)
-	return out, nil
-}
-
-// small reads a member of a few bytes.
-func (r *reader) small(name string) (string, error) {
-	rec, err := r.record(name)
+	text, err := r.whole(name, mostWord)
 	if err != nil {
-		return "", err
-	}
-	if rec.Size() > 64 {
-		return "", corrupt(-1, "member %q has %d bytes, expected a word", name, rec.Size())
-	}
-	b, err := readFull(rec, 0, rec.Size())
-	return string(b), err
-}
-
-// recognise refuses files that are known to be something else, by name.
-func recognise(s tensor.Storage) error {
-	head := make([]byte, min(s.Size(), 512))
-	if err := readInto(s, head, 0); err != nil {
 		return err
 	}
-	if bytes.HasPrefix(head, []byte("PK\x03\x04")) {
-		return nil
+	version, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || version < 1 || version > 10 {
+		return fault.New(fault.Unsupported, "the archive's version is %q, expected 1 to 10", text).In(r.a.Prefix + "/" + name)
 	}
-	for _, k := range []struct {
-		is         bool
-		what, hint string
-	}{
-		{len(head) == 0, "the file is empty", "copy it again from where it was written"},
-		{bytes.HasPrefix(head, legacyMagic), "this is a torch.save file from before PyTorch 1.6", "load it and save it again with a newer PyTorch"},
-		{len(head) > 262 && string(head[257:262]) == "ustar", "this is a tar file, such as PyTorch wrote before 0.1.10", "load it and save it again with a newer PyTorch"},
-		{bytes.HasPrefix(head, []byte("PK\x05\x06")), "this is an empty zip file", "copy it again from where it was written"},
-		{len(head) > 9 && head[8] == '{' && head[7] == 0, "this looks like a safetensors file, which holds tensors but no optimizer state", "give the file that torch.save wrote for the optimizer"},
-		{len(head) > 2 && head[0] == 0x80 && head[1] <= 5, "this is a bare pickle, no torch.save archive", "give the .pt file, or the directory whose .metadata this is"},
-		{bytes.HasPrefix(head, []byte("\x1f\x8b")) || bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")), "this is a compressed file", "unpack it first"},
-	} {
-		if k.is {
-			return fault.New(fault.Unsupported, "%s", k.what).At(0).WithHint("%s", k.hint)
-		}
-	}
-	return fault.New(fault.Unsupported, "this is no torch.save archive: it begins with %x, expected 504b0304", head[:min(len(head), 4)]).At(0)
+	r.a.Version = version
+	return nil
 }
 
-// legacyMagic begins the non-zip format: a pickle of a magic number.
-var legacyMagic = []byte{0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e}
+func (r *reader) setByteOrder(text string) error {
+	if text != "little" && text != "big" {
+		return corrupt(fault.NoOffset, "the byte order is %q, expected little or big", text)
+	}
+	r.a.ByteOrder = text
+	return nil
+}
+
+func (r *reader) setFormatVersion(text string) error {
+	if r.a.FormatVersion = text; text != "1" {
+		r.a.note("the archive's format version is %q, newer than what gefenckpt knows (1)", text)
+	}
+	return nil
+}
+
+func (r *reader) setAlignment(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return corrupt(fault.NoOffset, "the storages' alignment is %q, expected a number of bytes", text)
+	}
+	r.a.StorageAlignment = n
+	return nil
+}
+
+// find is a member by its name below the prefix, or nil.
+func (r *reader) find(name string) *entry {
+	i, ok := r.dir.byName[r.a.Prefix+"/"+name]
+	if !ok {
+		return nil
+	}
+	return &r.dir.entries[i]
+}
+
+// whole reads a member whole.
+func (r *reader) whole(name string, most int64) ([]byte, error) {
+	e := r.find(name)
+	if e == nil {
+		return nil, r.missing(name)
+	}
+	return e.whole(r.near, r.budget, most)
+}
+
+func (r *reader) missing(name string) *fault.Error {
+	return corrupt(fault.NoOffset, "the archive has no member %q", r.a.Prefix+"/"+name)
+}

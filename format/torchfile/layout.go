@@ -1,7 +1,10 @@
 package torchfile
 
 import (
+	"io/fs"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
@@ -40,11 +43,21 @@ const alignment = 64
 // New lays out the archive of root. Tensors in the tree may be stored or have
 // Content. Stored tensors that share a storage share it in the archive too;
 // a tensor that is alone in a larger storage is written without the rest.
+//
+// Members stand in the order of PyTorch 2.6, but storages in the order of their
+// numbers. There is no .data/serialization_id, an optional fingerprint that no
+// loader checks, and that could not be known before the data has passed.
+//
+// Errors are faults: those of pickle.Append and of tensors that are not valid,
+// and Usage for a prefix that is no folder's name.
 func New(root pickle.Value, o WriteOptions) (*File, error) {
 	if o.Prefix == "" {
 		o.Prefix = "archive"
 	}
-	w := &writer{users: map[tensor.Storage]int{}, written: map[tensor.Storage]written{}}
+	if !fs.ValidPath(o.Prefix) || o.Prefix == "." || strings.Contains(o.Prefix, "/") || len(o.Prefix) > max16/2 || strings.ContainsFunc(o.Prefix, unicode.IsControl) {
+		return nil, fault.New(fault.Usage, "%q cannot be the folder in an archive", o.Prefix)
+	}
+	w := &writer{users: map[tensor.Storage]int{}, keys: map[tensor.Storage]reference{}}
 	// A first pass counts who uses each storage; nothing is kept of it.
 	if _, err := pickle.Append(nil, root, pickle.EncodeOptions{Replace: w.count}); err != nil {
 		return nil, err
@@ -61,8 +74,8 @@ func New(root pickle.Value, o WriteOptions) (*File, error) {
 	}
 	f.add(o.Prefix+"/version", bytesContent("3\n"))
 	f.dirOff = f.size
-	for _, m := range f.members {
-		f.dirLen += int64(len(m.central(0)))
+	for i := range f.members {
+		f.dirLen += int64(len(f.members[i].central(0)))
 	}
 	f.size += f.dirLen + end64Len + locatorLen + endLen
 	return f, nil
@@ -74,99 +87,8 @@ func (f *File) Size() int64 { return f.size }
 // add places a member behind the others.
 func (f *File) add(name string, c tensor.Content) {
 	m := member{name: name, content: c, size: c.Size(), header: f.size}
-	start := m.header + localLen + int64(len(name)) + int64(len(m.zip64Local())) + 4
+	start := m.header + localLen + int64(len(name)) + int64(len(m.zip64(0))) + 4
 	m.padding = int((alignment - start%alignment) % alignment)
 	f.size = start + int64(m.padding) + m.size + int64(len(m.descriptor(0)))
 	f.members = append(f.members, m)
 }
-
-// writer turns tensors into references to storages, and collects these.
-type writer struct {
-	users    map[tensor.Storage]int
-	written  map[tensor.Storage]written
-	storages []tensor.Content
-}
-
-// written is a storage that is in the archive already.
-type written struct {
-	key   int
-	dtype tensor.DType
-}
-
-// count notes the tensors of each storage; see New.
-func (w *writer) count(v pickle.Value) (pickle.Value, error) {
-	if t, ok := v.(*tensor.Tensor); ok && len(t.Chunks) == 1 && t.Content == nil {
-		w.users[t.Chunks[0].Storage]++
-	}
-	return nil, nil
-}
-
-// replace is the pickle of a tensor.
-func (w *writer) replace(v pickle.Value) (pickle.Value, error) {
-	switch v := v.(type) {
-	case *tensor.Tensor:
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-		o, err := w.tensor(v)
-		if err != nil || !v.Parameter {
-			return o, err
-		}
-		return call("torch._utils", "_rebuild_parameter", o, v.RequiresGrad, orderedDict()), nil
-	case *DTensor:
-		return nil, fault.New(fault.Unsupported, "a DTensor of %v is not written: its layout differs from release to release", v.Shape).
-			WithHint("save full tensors, or a DCP directory")
-	}
-	return nil, fault.New(fault.Internal, "a %T cannot be written to a torch.save archive", v)
-}
-
-func (w *writer) tensor(t *tensor.Tensor) (pickle.Value, error) {
-	start, stride := int64(0), tensor.RowMajor(t.Shape)
-	elements := t.Len()
-	var key int
-	if shared, ok := w.sharedStorage(t); ok {
-		c := t.Chunks[0]
-		start, stride, elements, key = c.Start, c.Stride, c.Storage.Size()/int64(t.DType.Size()), shared
-	} else {
-		key = len(w.storages)
-		w.storages = append(w.storages, t.Data())
-	}
-	class, count := &pickle.Global{Module: "torch", Name: t.DType.StorageClass()}, elements
-	if class.Name == "" {
-		class, count = &pickle.Global{Module: "torch.storage", Name: "UntypedStorage"}, elements*int64(t.DType.Size())
-	}
-	id := &pickle.Persistent{ID: pickle.NewTuple("storage", class, strconv.Itoa(key), "cpu", count)}
-	grad := t.RequiresGrad && !t.Parameter
-	args := []pickle.Value{id, start, pickle.IntTuple(t.Shape), pickle.IntTuple(stride), grad, orderedDict()}
-	if t.DType.StorageClass() == "" {
-		return call("torch._utils", "_rebuild_tensor_v3", append(args, &pickle.Global{Module: "torch", Name: t.DType.String()})...), nil
-	}
-	return call("torch._utils", "_rebuild_tensor_v2", args...), nil
-}
-
-// sharedStorage is the key of a storage that several tensors use, and that is
-// therefore written whole; false for a tensor that gets a storage of its own.
-func (w *writer) sharedStorage(t *tensor.Tensor) (int, bool) {
-	if len(t.Chunks) != 1 || t.Content != nil || w.users[t.Chunks[0].Storage] < 2 {
-		return 0, false
-	}
-	s := t.Chunks[0].Storage
-	if s.Size()%int64(t.DType.Size()) != 0 {
-		return 0, false
-	}
-	if was, ok := w.written[s]; ok {
-		return was.key, was.dtype == t.DType
-	}
-	key := len(w.storages)
-	w.written[s] = written{key, t.DType}
-	n := s.Size() / int64(t.DType.Size())
-	whole := &tensor.Tensor{DType: t.DType, Shape: []int64{n}, Chunks: []tensor.Chunk{tensor.Whole([]int64{n}, s)}}
-	w.storages = append(w.storages, whole.Data())
-	return key, true
-}
-
-func call(module, name string, args ...pickle.Value) *pickle.Object {
-	return &pickle.Object{Class: &pickle.Global{Module: module, Name: name}, Args: pickle.NewTuple(args...)}
-}
-
-func orderedDict() *pickle.Object { return call("collections", "OrderedDict") }

@@ -1,246 +1,200 @@
 package torchfile
 
 import (
+	"slices"
+	"strings"
+
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
 	"gefenckpt/internal/fault"
 )
 
-// storage is a storage that the pickle refers to: a record with an element type,
-// or a claim that could not be met, whose error waits until a tensor needs it.
-type storage struct {
-	record   *Record
-	data     tensor.Storage // of record, in little-endian order
-	dtype    tensor.DType   // 0: untyped, its elements are bytes
-	elements int64
-	location string
-	err      error
-}
-
-func unsupported(offset int64, format string, args ...any) error {
-	return fault.New(fault.Unsupported, format, args...).At(offset)
-}
-
-// DTensor is a torch.distributed DTensor that was pickled whole: one rank's
-// local tensor and how the whole is laid out. The layout's encoding differs from
-// release to release, so it is left as it was.
-type DTensor struct {
-	Local *tensor.Tensor
-	Shape []int64      // of the whole
-	Spec  pickle.Value // DTensorSpec
-}
-
-// persistent resolves ('storage', class, key, location, elements). Other ids
-// stay as they are.
-func (r *reader) persistent(id pickle.Value, offset int64) (pickle.Value, error) {
-	keep := &pickle.Persistent{ID: id, Offset: offset}
-	items, ok := pickle.Sequence(id)
-	if !ok || len(items) != 5 || items[0] != "storage" {
-		return keep, nil
-	}
-	class, ok := items[1].(*pickle.Global)
-	key, ok2 := items[2].(string)
-	location, ok3 := items[3].(string)
-	elements, ok4 := items[4].(int64)
-	if !ok || !ok2 || !ok3 || !ok4 {
-		return nil, corrupt(offset, "storage %s is described by values of the wrong kind", pickle.Describe(items[2]))
-	}
-	if s, ok := r.storages[key]; ok {
-		if d, _ := tensor.OfStorageClass(class.Name); d != s.dtype || elements != s.elements {
-			return nil, corrupt(offset, "storage %q is described twice, differently", key)
-		}
-		return s, nil
-	}
-	s := &storage{elements: elements, location: location}
-	r.storages[key] = s
-	s.err = r.load(s, class, key, offset)
-	return s, nil
-}
-
-// load finds the record of a storage and checks its length.
-func (r *reader) load(s *storage, class *pickle.Global, key string, offset int64) error {
-	size := int64(1)
-	switch d, ok := tensor.OfStorageClass(class.Name); {
-	case ok && class.Module == "torch":
-		s.dtype, size = d, int64(d.Size())
-	case class.Module == "torch.storage" && class.Name == "UntypedStorage":
-	default:
-		return unsupported(offset, "storage %q is of class %s.%s, which is not read", key, class.Module, class.Name)
-	}
-	if s.location == "meta" {
-		return unsupported(offset, "storage %q is on the meta device: its elements were never saved", key)
-	}
-	rec, err := r.record("data/" + key)
-	if err != nil {
-		return err
-	}
-	if n, ok := tensor.Volume([]int64{s.elements, size}); !ok || n != rec.Size() {
-		return corrupt(offset, "storage %q has %d bytes, expected %d elements of %d", key, rec.Size(), s.elements, size).In(rec.name)
-	}
-	s.record, s.data = rec, rec
-	return nil
-}
-
-// rebuild turns the calls that make tensors into tensors.
+// rebuild makes tensors of the calls that make tensors when a pickle is loaded.
+// A call that describes something which strides over a storage cannot tell stays
+// as it is.
 func (r *reader) rebuild(o *pickle.Object) (pickle.Value, error) {
-	args := o.Args.Items
+	if makesTensor(o.Class) {
+		return r.tensor(o)
+	}
 	switch o.Class.Module + "." + o.Class.Name {
-	case "torch._utils._rebuild_tensor_v2":
-		return r.tensor(o, args, nil)
-	case "torch._utils._rebuild_tensor_v3":
-		if len(args) < 7 {
-			return nil, corrupt(o.Offset, "a tensor is described by %d values, expected 7", len(args))
-		}
-		return r.tensor(o, append(args[:6:6], args[7:]...), args[6])
 	case "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state":
-		if len(args) < 2 {
-			return o, nil
-		}
-		t, ok := args[0].(*tensor.Tensor)
-		grad, ok2 := args[1].(bool)
-		if !ok || !ok2 {
-			return o, nil
-		}
-		p := *t
-		p.Parameter, p.RequiresGrad = true, grad
-		return &p, nil
+		return r.parameter(o)
 	case "torch._tensor._rebuild_from_type_v2":
 		return r.fromType(o)
 	}
 	return o, nil
 }
 
-// tensor makes a tensor of (storage, start, shape, stride, requires_grad, hooks
-// and optionally metadata); dtype is nil where the storage has it.
-func (r *reader) tensor(o *pickle.Object, args []pickle.Value, dtype pickle.Value) (pickle.Value, error) {
-	if len(args) < 6 {
-		return nil, corrupt(o.Offset, "a tensor is described by %d values, expected 6", len(args))
+func makesTensor(g *pickle.Global) bool {
+	return g.Module == "torch._utils" && (g.Name == "_rebuild_tensor_v2" || g.Name == "_rebuild_tensor_v3")
+}
+
+// tensor makes a tensor of the arguments of _rebuild_tensor_v2: storage, start,
+// shape, strides, requires_grad, hooks, and perhaps metadata; or of those of
+// _rebuild_tensor_v3, which has the element type after hooks.
+func (r *reader) tensor(o *pickle.Object) (pickle.Value, error) {
+	args := o.Args.Items
+	var dtype pickle.Value
+	least := 6
+	if o.Class.Name == "_rebuild_tensor_v3" {
+		least = 7
 	}
-	s, ok := args[0].(*storage)
+	if len(args) < least || len(args) > least+1 {
+		return nil, corrupt(o.Offset, "%s has %d arguments, expected %d or %d", o.Class.Name, len(args), least, least+1)
+	}
+	if least == 7 {
+		dtype, args = args[6], slices.Delete(slices.Clone(args), 6, 7)
+	}
+	if _, elsewhere := args[0].(*pickle.Persistent); elsewhere {
+		return o, nil
+	}
+	s, ok := args[0].(*BareStorage)
 	start, ok2 := args[1].(int64)
-	shape, ok3 := pickle.Ints(args[2])
-	stride, ok4 := pickle.Ints(args[3])
+	shape, ok3 := r.sizes(args[2])
+	stride, ok4 := r.sizes(args[3])
 	grad, ok5 := args[4].(bool)
 	if !ok || !ok2 || !ok3 || !ok4 || !ok5 {
-		return nil, corrupt(o.Offset, "a tensor is described by values of the wrong kind")
+		return nil, corrupt(o.Offset, "a tensor is made of %s, %s, %s, %s and %s, expected a storage, an offset, sizes, strides and requires_grad", pickle.Describe(args[0]),
+			pickle.Describe(args[1]), pickle.Describe(args[2]), pickle.Describe(args[3]), pickle.Describe(args[4]))
 	}
-	if s.err != nil {
-		return nil, s.err
+	if len(args) > 6 && marked(args[6]) {
+		return o, nil
 	}
-	d := s.dtype
-	if dtype != nil {
-		g, ok := dtype.(*pickle.Global)
-		if !ok || g.Module != "torch" {
-			return nil, corrupt(o.Offset, "a tensor's element type is %s", pickle.Describe(dtype))
-		}
-		if d, ok = tensor.Parse(g.Name); !ok {
-			return nil, unsupported(o.Offset, "element type torch.%s is not read", g.Name)
-		}
+	d, ok := elementType(s, dtype)
+	if !ok {
+		return o, nil
 	}
-	if d == 0 {
-		return nil, corrupt(o.Offset, "a tensor over an untyped storage has no element type")
+	if s.dtype != 0 && s.dtype != d {
+		return nil, corrupt(o.Offset, "a tensor of %s is made of a storage of %s", d, s.dtype)
 	}
-	if len(args) > 6 {
-		if m, ok := args[6].(*pickle.Dict); ok && (truthy(m, "conj") || truthy(m, "neg")) {
-			return nil, unsupported(o.Offset, "a tensor is a conjugated or negated view, which is not read")
-		}
-	}
-	t := &tensor.Tensor{DType: d, Shape: shape, RequiresGrad: grad, Chunks: []tensor.Chunk{{
-		Offset: make([]int64, len(shape)), Shape: shape, Storage: s.as(d, r.big), Start: start, Stride: stride,
-	}}}
 	if _, ok := tensor.Volume(shape); !ok {
 		return nil, corrupt(o.Offset, "shape %v is no tensor's", shape)
 	}
-	if err := tensor.CheckView(shape, stride, start, s.record.Size()/int64(d.Size())); err != nil {
-		return nil, err
+	if err := tensor.CheckView(shape, stride, start, s.Data.Size()/int64(d.Size())); err != nil {
+		return nil, fault.Of(err).At(o.Offset)
 	}
-	return t, nil
+	data, err := s.elements(d)
+	if err != nil {
+		return nil, fault.Of(err).At(o.Offset)
+	}
+	return &tensor.Tensor{DType: d, Shape: shape, RequiresGrad: grad, Chunks: []tensor.Chunk{{
+		Offset: zeros[:len(shape):len(shape)], Shape: shape, Storage: data, Start: start, Stride: stride,
+	}}}, nil
 }
 
-func truthy(d *pickle.Dict, key string) bool {
-	v, _ := d.Get(key)
-	return v == true
+// marked says whether a tensor's metadata says anything, such as that its
+// elements are to be conjugated or negated, which are all that torch knows.
+func marked(v pickle.Value) bool {
+	d, ok := v.(*pickle.Dict)
+	if !ok {
+		return v != nil
+	}
+	return len(d.Pairs) > 2 || slices.ContainsFunc(d.Pairs, func(p pickle.Pair) bool { return p.Value != false })
 }
 
-// as is the storage in little-endian order for elements of type d.
-func (s *storage) as(d tensor.DType, big bool) tensor.Storage {
-	if !big || d.Size() == 1 {
-		return s.data
+// elementType is the type that a tensor was given, or that of its storage; false
+// for one that is not known.
+func elementType(s *BareStorage, dtype pickle.Value) (tensor.DType, bool) {
+	if dtype == nil {
+		return s.dtype, s.dtype != 0
 	}
-	if _, done := s.data.(*swapped); !done {
-		width := d.Size()
-		if d == tensor.Complex64 || d == tensor.Complex128 {
-			width /= 2
-		}
-		s.data = &swapped{s.record, int64(width)}
+	g, ok := dtype.(*pickle.Global)
+	if !ok || g.Module != "torch" {
+		return 0, false
 	}
-	return s.data
+	return tensor.Parse(g.Name)
 }
 
-// swapped reverses the bytes of each element of a big-endian storage.
-type swapped struct {
-	*Record
-	width int64
+// mostDims is how many dimensions a tensor has at most.
+const mostDims = 64
+
+// zeros are the offsets of chunks that are whole tensors.
+var zeros [mostDims]int64
+
+// sizes reads sizes or strides. A tuple that many tensors share is read once, for
+// what it costs in the pickle is a few bytes each time.
+func (r *reader) sizes(v pickle.Value) ([]int64, bool) {
+	if o, ok := v.(*pickle.Object); ok && o.Class.Module == "torch" && o.Class.Name == "Size" && len(o.Args.Items) == 1 {
+		v = o.Args.Items[0]
+	}
+	t, ok := v.(*pickle.Tuple)
+	if !ok || len(t.Items) > mostDims {
+		return nil, false
+	}
+	if sizes, ok := r.ints[t]; ok {
+		return sizes, true
+	}
+	sizes, ok := pickle.Ints(t)
+	if ok {
+		r.ints[t] = sizes
+	}
+	return sizes, ok
 }
 
-// ReadAt reads whole elements around the range and swaps them.
-func (s *swapped) ReadAt(p []byte, off int64) (int, error) {
-	first := off / s.width * s.width
-	last := min((off+int64(len(p))+s.width-1)/s.width*s.width, s.Size())
-	if last <= first {
-		return s.Record.ReadAt(p, off)
+// parameter makes a parameter of a tensor and requires_grad; a third argument is
+// hooks, a fourth the attributes of the parameter.
+func (r *reader) parameter(o *pickle.Object) (pickle.Value, error) {
+	args := o.Args.Items
+	if len(args) < 2 {
+		return o, nil
 	}
-	whole := make([]byte, last-first)
-	n, err := s.Record.ReadAt(whole, first)
-	if n < len(whole) {
-		return 0, err
+	t, ok := args[0].(*tensor.Tensor)
+	grad, ok2 := args[1].(bool)
+	if !ok || !ok2 {
+		return o, nil
 	}
-	for i := int64(0); i+s.width <= int64(len(whole)); i += s.width {
-		for a, b := i, i+s.width-1; a < b; a, b = a+1, b-1 {
-			whole[a], whole[b] = whole[b], whole[a]
-		}
+	if len(args) > 3 && named(args[3]) {
+		r.attributes++
 	}
-	return copy(p, whole[off-first:]), nil
+	p := *t
+	p.Parameter, p.RequiresGrad = true, grad
+	return &p, nil
 }
 
-// fromType reads a tensor with Python attributes, whose attributes are dropped,
-// and a DTensor. Others stay as they are.
+// fromType reads what _rebuild_from_type_v2 makes of a function, a class, the
+// function's arguments and a state: a tensor with Python attributes, which are
+// dropped, or a DTensor.
 func (r *reader) fromType(o *pickle.Object) (pickle.Value, error) {
 	args := o.Args.Items
 	if len(args) < 4 {
 		return o, nil
 	}
-	fn, ok := args[0].(*pickle.Global)
+	function, ok := args[0].(*pickle.Global)
 	class, ok2 := args[1].(*pickle.Global)
 	inner, ok3 := args[2].(*pickle.Tuple)
 	switch {
 	case !ok || !ok2 || !ok3:
 		return o, nil
 	case class.Name == "DTensor":
-		return dtensor(o, inner.Items, args[3]), nil
-	case fn.Name == "_rebuild_tensor_v2" && class.Module == "torch" && class.Name == "Tensor":
-		return r.tensor(o, inner.Items, nil)
+		return r.dtensor(o, inner, args[3]), nil
+	case class.Module != "torch" || class.Name != "Tensor" || !makesTensor(function):
+		return o, nil
 	}
-	return o, nil
+	v, err := r.tensor(&pickle.Object{Class: function, Args: inner, Offset: o.Offset})
+	if _, ok := v.(*tensor.Tensor); !ok {
+		return o, err
+	}
+	if named(args[3]) {
+		r.attributes++
+	}
+	return v, nil
 }
 
-// dtensor takes the global shape from the constructor's arguments and the local
-// tensor from the state.
-func dtensor(o *pickle.Object, args []pickle.Value, state pickle.Value) pickle.Value {
-	items, ok := pickle.Sequence(state)
-	if !ok || len(items) != 2 || len(args) < 3 {
-		return o
+// mostNotes is how many attributes of a tensor are looked at.
+const mostNotes = 16
+
+// named says whether a state, a dict or a tuple of two, has attributes that
+// somebody gave a name: those that begin with an underscore are PyTorch's own notes.
+func named(state pickle.Value) bool {
+	parts := []pickle.Value{state}
+	if t, ok := state.(*pickle.Tuple); ok && len(t.Items) == 2 {
+		parts = t.Items
 	}
-	attributes, ok := pickle.AsDict(items[1])
-	shape, ok2 := pickle.Ints(args[2])
-	if !ok || !ok2 {
-		return o
-	}
-	local, _ := attributes.Get("_local_tensor")
-	t, ok := local.(*tensor.Tensor)
-	if !ok {
-		return o
-	}
-	spec, _ := attributes.Get("_spec")
-	return &DTensor{Local: t, Shape: shape, Spec: spec}
+	return slices.ContainsFunc(parts, func(part pickle.Value) bool {
+		d, ok := part.(*pickle.Dict)
+		return ok && slices.ContainsFunc(d.Pairs[:min(len(d.Pairs), mostNotes)], func(p pickle.Pair) bool {
+			name, ok := p.Key.(string)
+			return !ok || !strings.HasPrefix(name, "_")
+		})
+	})
 }

@@ -1,101 +1,116 @@
 package torchfile
 
 import (
-	"bytes"
-	"compress/flate"
 	"hash/crc32"
-	"io"
 	"sync"
+	"sync/atomic"
 
 	"gefenckpt/format/tensor"
+	"gefenckpt/internal/fault"
 )
 
-// Record is the storage of one member. Reads that follow each other from its
-// start on are checksummed on the way, and a wrong CRC-32 is an error of the read
-// that reaches the end; Verify checks what was read in another order.
-type Record struct {
-	name string
-	src  tensor.Storage // the member's bytes
-	crc  uint32
+// record is the storage of one member. It is found in the file, and unpacked if
+// need be, when it is first read.
+//
+// Whatever is read is checksummed on the way. The read that makes a record
+// complete fails if the CRC-32 is wrong, and so does every later one; verify
+// completes what was read in part.
+type record struct {
+	*entry
+	archive tensor.Storage
+	budget  *budget
 
-	mu      sync.Mutex
-	sum     uint32
-	next    int64 // bytes that are in sum
-	touched bool
+	once sync.Once
+	src  tensor.Storage // the member's bytes
+	err  error          // of finding them
+
+	sum     checksum
+	touched atomic.Bool
+	state   atomic.Int32
 }
 
+// The states of a record's checksum.
+const (
+	unchecked = iota
+	intact
+	damaged
+)
+
 // Size is in bytes.
-func (r *Record) Size() int64 { return r.src.Size() }
+func (r *record) Size() int64 { return r.size }
 
 // ReadAt implements io.ReaderAt.
-func (r *Record) ReadAt(p []byte, off int64) (int, error) {
-	n, err := r.src.ReadAt(p, off)
-	if e := r.account(p[:n], off); e != nil {
-		return 0, e // no byte of it is to be used
+func (r *record) ReadAt(p []byte, off int64) (int, error) {
+	src, err := r.open()
+	if err != nil {
+		return 0, err
+	}
+	n, err := src.ReadAt(p, off)
+	if r.crc == 0 || n == 0 { // torch can leave checksums out
+		return n, err
+	}
+	r.touched.Store(true)
+	if r.state.Load() == unchecked {
+		r.sum.add(p[:n], off)
+		r.compare()
+	}
+	if r.state.Load() == damaged {
+		return 0, r.mismatch() // no byte of it is to be used
 	}
 	return n, err
 }
 
-// account adds bytes that were read at off to the checksum, if they follow what
-// is in it.
-func (r *Record) account(p []byte, off int64) error {
-	if r.crc == 0 { // torch can leave checksums out
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.touched = true
-	if off > r.next || off+int64(len(p)) <= r.next {
-		return nil
-	}
-	r.sum = crc32.Update(r.sum, crc32.IEEETable, p[r.next-off:])
-	r.next = off + int64(len(p))
-	if r.next == r.Size() && r.sum != r.crc {
-		return r.mismatch()
-	}
-	return nil
+func (r *record) open() (tensor.Storage, error) {
+	r.once.Do(func() {
+		r.src, r.err = r.bytes(r.archive, r.budget)
+		r.err = fault.Within(r.err, "", r.name)
+	})
+	return r.src, r.err
 }
 
-func (r *Record) mismatch() error {
-	return corrupt(-1, "CRC-32 is %08x, expected %08x: the bytes have changed since they were written", r.sum, r.crc).In(r.name).
+// compare compares the checksum, once all bytes are in it.
+func (r *record) compare() {
+	crc, ok := r.sum.whole(r.size)
+	switch {
+	case !ok:
+	case crc == r.crc:
+		r.state.Store(intact)
+	default:
+		r.state.Store(damaged)
+	}
+}
+
+func (r *record) mismatch() error {
+	crc, _ := r.sum.whole(r.size)
+	return wrongSum(r.entry, crc)
+}
+
+func wrongSum(e *entry, crc uint32) error {
+	return corrupt(fault.NoOffset, "CRC-32 is %08x, expected %08x: the bytes have changed since they were written", crc, e.crc).In(e.name).
 		WithHint("copy the file again from where it was written")
 }
 
-// Verify reads what is missing for the checksum of a record that was read from,
+// verify reads what is missing for the checksum of a record that was read from,
 // and compares it.
-func (r *Record) Verify() error {
-	r.mu.Lock()
-	next, pending := r.next, r.touched && r.next < r.Size()
-	r.mu.Unlock()
-	if !pending {
+func (r *record) verify() error {
+	if !r.touched.Load() {
 		return nil
 	}
-	buffer := make([]byte, min(r.Size()-next, 1<<20))
-	for next < r.Size() {
-		n := min(int64(len(buffer)), r.Size()-next)
-		if err := readInto(r, buffer[:n], next); err != nil {
-			return err
+	var buffer []byte
+	for r.state.Load() == unchecked {
+		lo, hi, _ := r.sum.gap(0, r.size)
+		if buffer == nil {
+			buffer = make([]byte, min(r.size, 1<<20))
 		}
-		next += n
+		b := buffer[:min(hi-lo, int64(len(buffer)))]
+		if err := readInto(r.src, b, lo); err != nil {
+			return fault.Within(err, "", r.name)
+		}
+		r.sum.insert(part{lo, lo + int64(len(b)), crc32.ChecksumIEEE(b)})
+		r.compare()
+	}
+	if r.state.Load() == damaged {
+		return r.mismatch()
 	}
 	return nil
-}
-
-// inflated is a deflated member in memory. torch never writes one; they come
-// from tools that repack an archive, so a limit on the size does not hurt.
-func inflated(s tensor.Storage, r *record, limit int64) (tensor.Storage, error) {
-	if r.size > limit {
-		return nil, corrupt(r.header, "member %q is compressed and would be %d bytes; at most %d are unpacked", r.name, r.size, limit).
-			WithHint("save the checkpoint again with torch.save, which stores without compression")
-	}
-	z := flate.NewReader(io.NewSectionReader(s, r.data, r.packed))
-	// Grown as data comes: the size is a claim until the bytes are there.
-	var out bytes.Buffer
-	if _, err := io.Copy(&out, io.LimitReader(z, r.size+1)); err != nil {
-		return nil, corrupt(r.data, "member %q cannot be unpacked: %w", r.name, err)
-	}
-	if int64(out.Len()) != r.size {
-		return nil, corrupt(r.data, "member %q unpacks to %d bytes or more, expected %d", r.name, out.Len(), r.size)
-	}
-	return tensor.Memory(out.Bytes()), nil
 }

@@ -1,7 +1,6 @@
 package torchfile
 
 import (
-	"encoding/binary"
 	"hash/crc32"
 	"io"
 	"strings"
@@ -76,8 +75,6 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-var le = binary.LittleEndian
-
 // flags: UTF-8 names and, but for empty members, a data descriptor.
 func (m *member) flags() uint16 {
 	if m.size == 0 {
@@ -88,31 +85,32 @@ func (m *member) flags() uint16 {
 
 func (m *member) large() bool { return m.size >= max32 || m.header >= max32 }
 
-// zip64Local is the zip64 field of the local header: the two sizes of a large
-// member, else the offset of one that lies far back.
-func (m *member) zip64Local() []byte {
-	switch {
-	case m.size >= max32:
-		return zip64(m.size, m.size)
-	case m.header >= max32:
-		return zip64(m.header)
+// zip64 is the field of the values that need 64 bits: the size, the length in the
+// file, and the offset of the local header. nil if none does.
+func (m *member) zip64(packed int64) []byte {
+	var wide []int64
+	if m.size >= max32 {
+		wide = append(wide, m.size, packed)
 	}
-	return nil
-}
-
-func zip64(values ...int64) []byte {
+	if m.header >= max32 {
+		wide = append(wide, m.header)
+	}
+	if wide == nil {
+		return nil
+	}
 	b := le.AppendUint16(nil, zip64Extra)
-	b = le.AppendUint16(b, uint16(8*len(values)))
-	for _, v := range values {
+	b = le.AppendUint16(b, uint16(8*len(wide)))
+	for _, v := range wide {
 		b = le.AppendUint64(b, uint64(v))
 	}
 	return b
 }
 
 // local is the local header, up to the data. Checksum and sizes are zero: they
-// stand in the descriptor behind the data.
+// stand in the descriptor behind the data. Of a large member torch writes the size
+// all the same, and zero for its length in the file.
 func (m *member) local() []byte {
-	extra := m.zip64Local()
+	extra := m.zip64(0)
 	b := le.AppendUint32(nil, localSig)
 	b = le.AppendUint16(b, 0) // version needed
 	b = le.AppendUint16(b, m.flags())
@@ -143,22 +141,7 @@ func (m *member) descriptor(crc uint32) []byte {
 
 // central is the member's entry in the directory.
 func (m *member) central(crc uint32) []byte {
-	var wide []int64
-	size, header := uint32(max32), uint32(max32)
-	if m.size >= max32 {
-		wide = append(wide, m.size, m.size)
-	} else {
-		size = uint32(m.size)
-	}
-	if m.header >= max32 {
-		wide = append(wide, m.header)
-	} else {
-		header = uint32(m.header)
-	}
-	var extra []byte
-	if wide != nil {
-		extra = zip64(wide...)
-	}
+	size, header, extra := uint32(min(m.size, max32)), uint32(min(m.header, max32)), m.zip64(m.size)
 	b := le.AppendUint32(nil, centralSig)
 	b = append(b, 0, 0, 0, 0) // version made by, version needed
 	b = le.AppendUint16(b, m.flags())
@@ -195,7 +178,7 @@ func (f *File) end() []byte {
 
 	b = le.AppendUint32(b, endSig)
 	b = append(b, 0, 0, 0, 0)
-	count := uint16(min(n, 0xffff))
+	count := uint16(min(n, max16))
 	b = le.AppendUint16(b, count)
 	b = le.AppendUint16(b, count)
 	b = le.AppendUint32(b, uint32(min(f.dirLen, max32)))
