@@ -12,7 +12,8 @@ import (
 )
 
 // Directory is an opened checkpoint directory: metadata in memory, items on
-// disk. It is safe for concurrent use. Close releases its files.
+// disk. It and its tensors are safe for concurrent use, lazy values are not. Close
+// releases its files.
 type Directory struct {
 	Path     string
 	Metadata *Metadata

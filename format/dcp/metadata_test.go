@@ -285,7 +285,10 @@ func TestReadMetadataRefuses(t *testing.T) {
 			if err == nil && len(m.Faults) > 0 {
 				err = m.Faults[0]
 			}
-			if err == nil || fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) {
+			if err == nil {
+				t.Fatalf("there is no error, want %s: ...%s...", c.kind, c.want)
+			}
+			if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %s: %v\nwant %s: ...%s...", fault.KindOf(err), err, c.kind, c.want)
 			}
 		})

@@ -16,6 +16,8 @@ import (
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
 	"gefenckpt/format/tree"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // expected is one line of the expected.json that make_directories.py writes.
@@ -289,6 +291,58 @@ func TestConcurrentReads(t *testing.T) {
 	}
 	if n := len(d.files.entries); n > 1 {
 		t.Errorf("%d files are open when nobody reads", n)
+	}
+}
+
+// An item may be several zstd frames end to end, as another zstd binding writes it.
+func TestFramesOfZstd(t *testing.T) {
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := tensor.FromFloat32s([]int64{2, 3}, []float32{0, 1, 2, 3, 4, 5})
+	m := write(t, pickle.NewDict("w", values), WriteOptions{Zstd: true})
+	item := frames(encoder, archive(t, values))
+	m["__0_0.distcp"].Data = item
+	edit(t, m, func(m *Metadata) { m.Find("w").Chunks[0].Place.Length = int64(len(item)) })
+	d, err := OpenFS(m, "mem")
+	if err != nil || len(d.Faults) > 0 {
+		t.Fatal(err, d.Faults)
+	}
+	defer d.Close()
+	v, err := tree.Get(d.Root(), "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, v.(*tensor.Tensor)); !bytes.Equal(got, contents(t, values)) {
+		t.Errorf("got %x", got)
+	}
+}
+
+// Items may lie anywhere in a file, in any order, with other bytes between them,
+// and be said to be longer than they are.
+func TestItemsAnywhere(t *testing.T) {
+	m := load(t, "torch-2.15/sharded-2")
+	f := m["__0_0.distcp"]
+	edit(t, m, func(m *Metadata) {
+		for i := range m.Items {
+			for c := range m.Items[i].Chunks {
+				if place := &m.Items[i].Chunks[c].Place; m.Files[place.File] == "__0_0.distcp" {
+					item := f.Data[place.Offset : place.Offset+place.Length]
+					place.Offset = int64(len(f.Data)) + 13
+					place.Length += 5
+					f.Data = append(append(append(f.Data, "between items"...), item...), "slack"...)
+				}
+			}
+		}
+	})
+	d, err := OpenFS(m, "mem")
+	if err != nil || len(d.Faults) > 0 {
+		t.Fatal(err, d.Faults)
+	}
+	defer d.Close()
+	if err := everything(d); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -339,7 +339,10 @@ func TestWriterRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := NewWriter(c.root, WriteOptions{World: 2})
-			if err == nil || fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) {
+			if err == nil {
+				t.Fatalf("there is no error, want %s: ...%s...", c.kind, c.want)
+			}
+			if fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %s: %v\nwant %s: ...%s...", fault.KindOf(err), err, c.kind, c.want)
 			}
 		})

@@ -3,6 +3,7 @@ package torchfile
 import (
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -97,6 +98,23 @@ func said(t testing.TB, x *tensor.Tensor) want {
 	return want{x.DType.String(), x.Shape, hex.EncodeToString(data), x.RequiresGrad, x.Parameter}
 }
 
+var interop = flag.String("interop", "", "keep the archives that load_archives.py loads with PyTorch in this folder")
+
+// keep writes an archive to the folder of -interop, if it is given.
+func keep(t testing.TB, name string, data []byte) {
+	t.Helper()
+	if *interop == "" {
+		return
+	}
+	path := filepath.Join(*interop, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Everything that PyTorch and other tools write reads as PyTorch reads it.
 func TestArchivesReadAsInPyTorch(t *testing.T) {
 	for _, folder := range releases {
@@ -120,9 +138,11 @@ func TestArchivesReadAsInPyTorch(t *testing.T) {
 				if err := a.Verify(); err != nil {
 					t.Error(err)
 				}
-				if again := openBytes(t, write(t, a.Root())); dump(t, again.Root()) != dump(t, a.Root()) {
+				written := write(t, a.Root())
+				if again := openBytes(t, written); dump(t, again.Root()) != dump(t, a.Root()) {
 					t.Error("written and opened again it is different")
 				}
+				keep(t, strings.TrimPrefix(folder, "testdata/")+name, written)
 			})
 		}
 	}

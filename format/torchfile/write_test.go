@@ -32,6 +32,7 @@ func TestRealArchivesRoundTrip(t *testing.T) {
 				t.Error("opened again it is different")
 			}
 			checkZip(t, written)
+			keep(t, "checkpoints/"+filepath.Base(filepath.Dir(file))+"/"+filepath.Base(file), written)
 		})
 	}
 }
