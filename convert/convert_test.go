@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,7 +122,8 @@ func TestDenseOfEveryOtherSource(t *testing.T) {
 	}
 }
 
-// compareMoments compares parameter p of two checkpoints, bit for bit.
+// compareMoments compares parameter p of two checkpoints, bit for bit, the signs of zeros
+// included.
 func compareMoments(t *testing.T, a, b *checkpoint.Checkpoint, p int) {
 	t.Helper()
 	x, err := moments.OfParameter(a, p)
@@ -144,7 +146,7 @@ func compareMoments(t *testing.T, a, b *checkpoint.Checkpoint, p int) {
 			t.Fatal(err)
 		}
 		for i := range m {
-			if m[i] != n[i] {
+			if math.Float32bits(m[i]) != math.Float32bits(n[i]) {
 				t.Fatalf("%s: element %d is %v and %v", a.Params[p].Name, i, m[i], n[i])
 			}
 		}

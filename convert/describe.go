@@ -38,9 +38,6 @@ func (j *job) describe() error {
 		r.Target.World = 0
 		r.Next = fmt.Sprintf("load it in one process: optimizer.load_state_dict(torch.load(%q)%s)", j.dst, j.subscript())
 	}
-	if r.BytesPerParameter.Target == 0 { // nothing was resharded
-		r.BytesPerParameter.Target = r.BytesPerParameter.Source
-	}
 	if r.Parameters == nil {
 		for _, p := range c.Params {
 			r.Parameters = append(r.Parameters, manifest.Parameter{Name: p.Name})

@@ -129,12 +129,7 @@ func TestReferenceIsGefenX(t *testing.T) {
 		for _, world := range worlds {
 			got, _, _ := resharded(t, checkpoints+name+"/full.pt", world, Reference)
 			want := open(t, checkpoints+name+"/reshard_"+strconv.Itoa(world)+"/full.pt")
-			for r := range want.Ranks {
-				samePlane(t, name, "codebook", got.Ranks[r].Codebook, want.Ranks[r].Codebook)
-				for p := range want.Params {
-					sameState(t, name+": "+want.Params[p].Name, got.Ranks[r].Shards[p].State, want.Ranks[r].Shards[p].State)
-				}
-			}
+			sameStates(t, name, got, want)
 		}
 	}
 }
@@ -147,12 +142,7 @@ func TestSplitAndJoinedIsTheSource(t *testing.T) {
 	a := open(t, src)
 	_, _, split := resharded(t, src, 4, Lossless)
 	b, _, _ := resharded(t, split, 2, Lossless)
-	for r := range a.Ranks {
-		samePlane(t, "joined", "codebook", b.Ranks[r].Codebook, a.Ranks[r].Codebook)
-		for p := range a.Params {
-			sameState(t, a.Params[p].Name, b.Ranks[r].Shards[p].State, a.Ranks[r].Shards[p].State)
-		}
-	}
+	sameStates(t, "joined", b, a)
 }
 
 // A dense directory of our own leads back to the compact checkpoint, byte by byte.
@@ -161,11 +151,6 @@ func TestDenseAndBackIsTheSource(t *testing.T) {
 		a := open(t, checkpoints+name+"/full.pt")
 		dst, _ := convert(t, toDense(t, checkpoints+name+"/full.pt"), "back.pt", Options{To: checkpoint.Compact})
 		b := open(t, dst)
-		for r := range a.Ranks {
-			samePlane(t, name, "codebook", b.Ranks[r].Codebook, a.Ranks[r].Codebook)
-			for p := range a.Params {
-				sameState(t, name+": "+a.Params[p].Name, b.Ranks[r].Shards[p].State, a.Ranks[r].Shards[p].State)
-			}
-		}
+		sameStates(t, name, b, a)
 	}
 }

@@ -55,3 +55,17 @@ func sameState(t *testing.T, item string, got, want *checkpoint.State) {
 	samePlane(t, item, checkpoint.KeyMagnitude, got.Magnitude, want.Magnitude)
 	samePlane(t, item, checkpoint.KeyVmean, got.Vmean, want.Vmean)
 }
+
+// sameStates compares the states of all ranks, their codebooks included.
+func sameStates(t *testing.T, item string, got, want *checkpoint.Checkpoint) {
+	t.Helper()
+	if len(got.Ranks) != len(want.Ranks) {
+		t.Fatalf("%s: %d ranks, expected %d", item, len(got.Ranks), len(want.Ranks))
+	}
+	for r := range want.Ranks {
+		samePlane(t, item, "codebook", got.Ranks[r].Codebook, want.Ranks[r].Codebook)
+		for p := range want.Params {
+			sameState(t, item+": "+want.Params[p].Name, got.Ranks[r].Shards[p].State, want.Ranks[r].Shards[p].State)
+		}
+	}
+}

@@ -3,15 +3,12 @@ package convert
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"gefenckpt/format/checkpoint"
 	"gefenckpt/format/compact"
-	"gefenckpt/format/dense"
 	"gefenckpt/format/native"
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tensor"
-	"gefenckpt/format/tree"
 	"gefenckpt/internal/fault"
 )
 
@@ -22,23 +19,22 @@ func (j *job) target(ctx context.Context) (pickle.Value, error) {
 		return nil, fault.New(fault.Unsupported, "the optimizer is %s: its checkpoints are inspected, not converted", c.Optimizer).
 			WithHint("only plain Gefen's state is converted")
 	}
-	weights := findWeights(c)
-	if c.Form == checkpoint.Native {
-		named, err := describedBy(c, weights)
+	if c.Form == checkpoint.Native && j.o.To != checkpoint.Native {
+		described, err := oneRank(c)
 		if err != nil {
 			return nil, err
 		}
-		c = named
+		c = described
 	}
 	if j.o.To == checkpoint.Dense {
 		return j.toDense(ctx, c)
 	}
 	if c.Form == checkpoint.Dense {
-		restored, err := dense.Restore(c)
+		ranked, err := j.ranked(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		c = restored
+		c = ranked
 	}
 	world, err := j.world()
 	if err != nil {
@@ -53,7 +49,7 @@ func (j *job) target(ctx context.Context) (pickle.Value, error) {
 			return nil, err
 		}
 	}
-	return j.rankLocal(target, weights)
+	return j.rankLocal(target)
 }
 
 // world is the number of ranks of a compact or native target, 0 for the source's.
@@ -72,18 +68,13 @@ func (j *job) world() (int, error) {
 }
 
 // rankLocal arranges the states of c as the tree of a compact or native target.
-func (j *job) rankLocal(c *checkpoint.Checkpoint, weights map[string]weight) (pickle.Value, error) {
+func (j *job) rankLocal(c *checkpoint.Checkpoint) (pickle.Value, error) {
 	l := j.o.Layout
 	if l == "" {
 		l = map[checkpoint.Form]checkpoint.Layout{checkpoint.Compact: checkpoint.Nested, checkpoint.Native: checkpoint.Raw}[j.o.To]
 	}
 	out := *c
-	out.Params = slices.Clone(c.Params)
-	for i := range out.Params {
-		if w, ok := weights[out.Params[i].Name]; ok && out.Params[i].FQN == "" {
-			out.Params[i].FQN = w.fqn
-		}
-	}
+	j.weigh(&out)
 	if compact.NeedsNames(&out, l) {
 		j.warn("", "the source has no parameter names of the model; the registered ones, in lower case, are written in their place")
 	}
@@ -94,6 +85,20 @@ func (j *job) rankLocal(c *checkpoint.Checkpoint, weights map[string]weight) (pi
 		return nil, err
 	}
 	return compact.Tree(&out, l)
+}
+
+// weigh notes the size of a target's state that no plan has told.
+func (j *job) weigh(c *checkpoint.Checkpoint) {
+	if j.result.BytesPerParameter.Target > 0 {
+		return
+	}
+	var bytes, elements int64
+	for p := range c.Params {
+		bytes += c.StateBytes(p)
+		n, _ := tensor.Volume(c.Params[p].Shape)
+		elements += n
+	}
+	j.result.BytesPerParameter.Target = perElement(bytes, elements)
 }
 
 // mesh gives the target its mesh: the source's device type and dimension names
@@ -128,65 +133,18 @@ func (j *job) mesh(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// weight is a model's parameter that lies in the same checkpoint.
-type weight struct {
-	fqn   string
-	shape []int64
-	dtype tensor.DType
-}
-
-// findWeights finds the model's state dict beside the optimizer: the dict with
-// the most tensors under the optimizer's parameter names.
-func findWeights(c *checkpoint.Checkpoint) map[string]weight {
-	names := map[string]bool{}
-	for _, p := range c.Params {
-		names[p.Name] = true
-	}
-	var best map[string]weight
-	tree.Walk(c.Root, func(path tree.Path, v pickle.Value) bool {
-		d, ok := pickle.AsDict(v)
-		if !ok || len(path) == len(c.Key) && len(path) > 0 && path.String() == strings.Join(c.Key, ".") {
-			return false
-		}
-		found := map[string]weight{}
-		for _, p := range d.Pairs {
-			key, _ := p.Key.(string)
-			if t, ok := p.Value.(*tensor.Tensor); ok && names[strings.ToLower(key)] {
-				found[strings.ToLower(key)] = weight{key, t.Shape, t.DType}
-			}
-		}
-		if len(found) > len(best) {
-			best = found
-		}
-		return len(path) < 4
-	})
-	return best
-}
-
-// describedBy completes a native checkpoint, whose file has no shapes and types,
-// from the model's weights, and makes its parameters sharded: one rank holds all
-// rows.
-func describedBy(c *checkpoint.Checkpoint, weights map[string]weight) (*checkpoint.Checkpoint, error) {
+// oneRank makes the parameters of a native checkpoint sharded: one rank holds all
+// rows. The file has no shapes but those of the model's weights.
+func oneRank(c *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error) {
 	out := *c
 	out.Params = slices.Clone(c.Params)
-	rank := c.Ranks[0]
-	rank.Shards = slices.Clone(rank.Shards)
 	for i := range out.Params {
-		p, s := &out.Params[i], &rank.Shards[i]
-		w, ok := weights[p.Name]
-		if !ok {
-			return nil, fault.New(fault.Unsupported, "the shape of parameter %s is unknown: a native state has none, and no model's weights are beside it", p.Name).
+		p := &out.Params[i]
+		if p.DType == "" {
+			return nil, fault.New(fault.Unsupported, "the shape of parameter %s is unknown: a native state has none, and no weight of the model that fits is beside it", p.Name).
 				WithHint("save the model's state dict in the same file, as {\"model\": ..., \"optimizer\": ...}")
 		}
-		if n, _ := tensor.Volume(w.shape); s.State != nil && s.State.Index != nil && n != s.State.Index.Len() {
-			return nil, fault.New(fault.Corrupt, "its state has %d elements, the model's weight %v has %d", s.State.Index.Len(), w.shape, n).In(p.Name)
-		}
-		p.Shape, p.FQN = w.shape, w.fqn
-		p.DType = "torch." + w.dtype.String()
-		p.LocalDType = p.DType
 		p.Placement = checkpoint.Placement{Type: "Shard", Module: checkpoint.PlacementModule}
-		s.LocalShape = w.shape
 	}
-	out.Ranks = []checkpoint.Rank{rank}
 	return &out, nil
 }

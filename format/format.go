@@ -154,7 +154,7 @@ func (p *part) read() (*checkpoint.Checkpoint, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	describeShapes(p.Checkpoint)
+	describeParams(p.Checkpoint)
 	return p.Checkpoint, nil
 }
 

@@ -74,7 +74,7 @@ func readHalf(h *checkpoint.Checkpoint, v pickle.Value, adamW bool) error {
 			return err
 		}
 	}
-	describeShapes(h)
+	describeParams(h)
 	return nil
 }
 

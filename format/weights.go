@@ -11,35 +11,49 @@ import (
 	"gefenckpt/internal/fault"
 )
 
-// describeShapes takes the shapes, types and names that a native state lacks from
-// the model's weights, where they stand in the same container.
+// describeParams takes what a state lacks of its parameters from the model's weights,
+// where they stand in the same container: the shapes of a native one, the types of
+// a native and a dense one, and names in the model's case.
 //
 // It also finds the checkpoints that were saved under FSDP2 by a Gefen from before
 // there were payloads: they have rank 0's state for the whole, and look native.
-func describeShapes(c *checkpoint.Checkpoint) {
-	if c.Form != checkpoint.Native || len(c.Halves) > 0 {
+func describeParams(c *checkpoint.Checkpoint) {
+	if len(c.Halves) > 0 {
 		return
 	}
 	weights := findWeights(c)
 	for i := range c.Params {
-		p, s := &c.Params[i], &c.Ranks[0].Shards[i]
+		p := &c.Params[i]
 		w, ok := weights[p.Name]
-		if !ok {
+		if !ok || !describeShape(c, i, w.tensor) {
 			continue
 		}
-		if s.State != nil && s.State.Index != nil && s.State.Index.Len() != w.tensor.Len() {
-			if s.State.Index.Len() < w.tensor.Len() {
-				c.FaultErr(partial(s.State.Index.Len(), w.tensor), p.Name)
-			}
-			continue
+		if p.DType == "" {
+			p.DType = "torch." + w.tensor.DType.String()
+			p.LocalDType = p.DType
 		}
-		p.Shape, p.DType = w.tensor.Shape, "torch."+w.tensor.DType.String()
-		p.LocalDType = p.DType
-		s.LocalShape = p.Shape
 		if p.FQN == "" {
 			p.FQN = w.name
 		}
 	}
+}
+
+// describeShape says whether parameter i may have the shape of a weight, and
+// gives it to the parameter of a native state.
+func describeShape(c *checkpoint.Checkpoint, i int, weight *tensor.Tensor) bool {
+	p := &c.Params[i]
+	if c.Form != checkpoint.Native {
+		return slices.Equal(p.Shape, weight.Shape)
+	}
+	s := &c.Ranks[0].Shards[i]
+	if s.State != nil && s.State.Index != nil && s.State.Index.Len() != weight.Len() {
+		if s.State.Index.Len() < weight.Len() {
+			c.FaultErr(partial(s.State.Index.Len(), weight), p.Name)
+		}
+		return false
+	}
+	p.Shape, s.LocalShape = weight.Shape, weight.Shape
+	return true
 }
 
 func partial(have int64, weight *tensor.Tensor) error {

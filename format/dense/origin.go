@@ -193,7 +193,8 @@ const scanElements = 1 << 16
 // recoverable says whether every index of a state follows from its momentum and
 // magnitude, which is so but where codewords repeat or all but vanish.
 func recoverable(ctx context.Context, s *checkpoint.State, book *gefen.Codebook) (bool, error) {
-	f := finder{book: book, zero: nearestZero(book)}
+	zero := nearestZero(book)
+	f := finder{book: book, zero: zero, negativeZero: zero}
 	index := make([]byte, min(s.Index.Len(), scanElements))
 	var seen [256]bool // codes of the block at hand that were found to be recoverable
 	var magnitudes floats
@@ -231,13 +232,17 @@ func recoverable(ctx context.Context, s *checkpoint.State, book *gefen.Codebook)
 // finder finds the index that an element was stored with.
 type finder struct {
 	book *gefen.Codebook
-	zero uint8 // the index of every element of a block of zeros
+	// The indices of the elements of a block of zeros, by their sign.
+	zero, negativeZero uint8
 }
 
 // find is the first index whose codeword times the magnitude is m, to the bit of
 // float32; false if there is none.
 func (f *finder) find(m, magnitude float32) (uint8, bool) {
 	if magnitude == 0 {
+		if math.Signbit(float64(m)) {
+			return f.negativeZero, m == 0
+		}
 		return f.zero, m == 0
 	}
 	i := sort.Search(len(f.book), func(i int) bool { return float32(f.book[i]*magnitude) >= m })

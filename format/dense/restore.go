@@ -214,7 +214,8 @@ func (o *origin) finder(rank int) (*finder, error) {
 		return nil, err
 	}
 	book := gefen.Codebook(values)
-	return &finder{&book, nearestZero(&book)}, nil
+	zero := nearestZero(&book)
+	return &finder{&book, zero, zero}, nil
 }
 
 // shards makes the shards of one parameter on all ranks.

@@ -65,6 +65,16 @@ type Result struct {
 	MomentumRelL2     float64     `json:"momentum_rel_l2"`
 	SecondMomentRelL2 float64     `json:"second_moment_rel_l2"`
 	Parameters        []Parameter `json:"parameters"`
+
+	// Recovered says what a dense source showed of its ranks' states; nil for others.
+	Recovered *Recovered `json:"recovered,omitempty"`
+}
+
+// Recovered says how much of a dense state had the structure of a compact one.
+type Recovered struct {
+	Elements  int64 `json:"elements"`         // with state
+	Explained int64 `json:"in_source_blocks"` // of these in blocks with codewords of one codebook
+	Short     int   `json:"cut_shards"`       // shards whose blocks are shorter than the second moment shows
 }
 
 // End is one end of a conversion.
