@@ -8,7 +8,7 @@ VENV ?= .venv-interop
 INTEROP_PYTHON ?= $(VENV)/bin/python
 FUZZTIME ?= 30s
 
-.PHONY: all build test lint fuzz bench interop
+.PHONY: all build test lint fuzz bench interop fidelity
 
 all: build
 
@@ -36,6 +36,9 @@ bench: ## Go benchmarks of every package
 interop: build $(INTEROP_PYTHON) $(if $(INTEROP_OLD),$(VENV)-old/bin/python) ## what we write, loaded by real PyTorch and Gefen-X; INTEROP_OLD=1: by PyTorch 2.6 too
 	$(INTEROP_PYTHON) testdata/interop/check.py --binary ./gefenckpt
 	$(if $(INTEROP_OLD),$(VENV)-old/bin/python testdata/interop/check.py --binary ./gefenckpt)
+
+fidelity: build $(INTEROP_PYTHON) ## what a reshard costs at each fidelity, measured with real Gefen-X: a table
+	@$(INTEROP_PYTHON) testdata/interop/fidelity.py --binary ./gefenckpt
 
 $(VENV)/bin/python: testdata/interop/requirements.txt
 	$(PYTHON) -m venv $(VENV)

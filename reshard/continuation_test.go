@@ -121,9 +121,14 @@ func (tr *training) source(ranks []*gefen.Optimizer) *memory {
 // resumed are ranks that continue from the target of a plan.
 func (tr *training) resumed(t *testing.T, m *memory, o Options) []*gefen.Optimizer {
 	t.Helper()
-	plan := planned(t, m, o)
+	return tr.continued(t, planned(t, m, o), m)
+}
+
+// continued are ranks with the target of a plan.
+func (tr *training) continued(t *testing.T, plan *Plan, m *memory) []*gefen.Optimizer {
+	t.Helper()
 	target := made(t, plan, m, nil)
-	ranks := tr.ranks(o.World)
+	ranks := tr.ranks(len(plan.Ranks))
 	for r, rank := range ranks {
 		rank.Codebook = target.books[r]
 		for i := range rank.Parameters {

@@ -24,6 +24,24 @@ CASES = {
     "hybrid-approx-2": SMALL + "--world 2 --seed 40 --scenario hybrid --sharded-mode approx",
 }
 
+# What fidelity.py makes: small ones, whose shards have few blocks; uneven ones; and
+# large ones, whose weights have shards of 4,096 elements and more.
+UNEVEN = "--dim 12 --hidden 31 --layers 1 --vocab 50 "
+LARGE = "--dim 96 --hidden 256 --layers 2 --vocab 512 "
+FIDELITY = {
+    "small-1": SMALL + "--world 1 --seed 51 --reshard 4",
+    "small-2": SMALL + "--world 2 --seed 52 --reshard 3 4",
+    "small-4": SMALL + "--world 4 --seed 53 --reshard 1 2 3",
+    "uneven-3": UNEVEN + "--world 3 --seed 54 --reshard 2 5",
+    "uneven-4": UNEVEN + "--world 4 --seed 55 --reshard 3",
+    "bf16-2": SMALL + "--world 2 --seed 56 --dtype bf16 --reshard 3 4",
+    "bf16-4": SMALL + "--world 4 --seed 57 --dtype bf16 --reshard 1 2",
+    "fsdp-2": SMALL + "--world 2 --seed 58 --fsdp --reshard 3 4",
+    "large-2": LARGE + "--world 2 --seed 59 --reshard 3 4",
+    "large-4": LARGE + "--world 4 --seed 60 --reshard 2",
+    "large-bf16-4": LARGE + "--world 4 --seed 61 --dtype bf16 --reshard 2",
+}
+
 # Before the name of a case: it is one of ../checkpoints, as older PyTorch wrote it.
 STORED = "testdata/"
 

@@ -105,10 +105,10 @@ def compare(rank, world, got, want, extra):
     return list(differences(got, tree(want)))
 
 
-def make(run, case):
+def make(run, case, arguments=None):
     """A fresh case, unless it is there already."""
     if not (run.case(case) / "done").exists():
-        make_fixtures.make([run.case(case), *cases.CASES[case].split()])
+        make_fixtures.make([run.case(case), *(arguments or cases.CASES[case]).split()])
         (run.case(case) / "done").touch()
     return "made", []
 
@@ -140,7 +140,7 @@ def check(run, row):
 def able(case):
     """fully_shard on a CPU came with PyTorch 2.7."""
     version = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    return version >= (2, 7) or "--fsdp" not in cases.CASES.get(case, "")
+    return version >= (2, 7) or "--fsdp" not in {**cases.CASES, **cases.FIDELITY}.get(case, "")
 
 
 def main():
