@@ -81,6 +81,7 @@ func (t *transform) register(f *pflag.FlagSet) {
 	f.IntVar(&t.o.Jobs, "jobs", runtime.GOMAXPROCS(0), "workers; the output does not depend on it")
 	f.BoolVar(&t.o.Strict, "strict", false, "make what is not carried over an error")
 	f.BoolVar(&t.o.Force, "force", false, "replace DST if it exists")
+	f.BoolVar(&t.o.Resume, "resume", false, "go on with what an interrupted run of the same command has written")
 	f.BoolVar(&t.o.Plan, "plan", false, "say what would be done, and stop")
 	f.StringVar(&t.o.DeviceType, "device-type", "", "device type of the target's mesh, such as cuda (default: the source's)")
 	f.StringSliceVar(&t.o.MeshDimNames, "mesh-dim-name", nil, "dimension name of the target's mesh (default: the source's)")
@@ -132,6 +133,9 @@ func writeResult(w io.Writer, r *convert.Result) error {
 		r.Target.Parameters, humanize.Comma(r.Target.Elements), r.Target.GlobalStep, humanize.IBytes(uint64(r.BytesOut)))
 	if err != nil {
 		return err
+	}
+	if r.BytesKept > 0 {
+		fmt.Fprintf(w, "resumed: an interrupted run had written %s of it\n", humanize.IBytes(uint64(r.BytesKept)))
 	}
 	if r.Planned && r.Fidelity != "" {
 		if err := writePlan(w, r.Parameters); err != nil {

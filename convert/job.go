@@ -22,6 +22,7 @@ const defaultKey = "optimizer"
 // job is one conversion: an open source, the tree of the target, and the sink
 // that will write it.
 type job struct {
+	output
 	o      Options
 	dst    string
 	source *checkpoint.Checkpoint

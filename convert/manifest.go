@@ -40,6 +40,14 @@ func (j *job) sourceFiles() ([]manifest.File, error) {
 	return out, nil
 }
 
+// sourcePath is the path of one of the source's n files.
+func (j *job) sourcePath(name string, n int) string {
+	if n == 1 && filepath.Base(j.source.Path) == name {
+		return j.source.Path
+	}
+	return filepath.Join(j.source.Path, name)
+}
+
 // digestSources computes the digests of the source's files beside the writing;
 // they are there once the group is done.
 func (j *job) digestSources(ctx context.Context, group *errgroup.Group) ([]manifest.File, error) {
@@ -48,10 +56,7 @@ func (j *job) digestSources(ctx context.Context, group *errgroup.Group) ([]manif
 		return nil, err
 	}
 	for i := range files {
-		path := j.source.Path
-		if len(files) > 1 || filepath.Base(path) != files[i].Name {
-			path = filepath.Join(path, files[i].Name)
-		}
+		path := j.sourcePath(files[i].Name, len(files))
 		group.Go(func() error {
 			var err error
 			files[i].SHA256, err = digest(ctx, path)
@@ -101,7 +106,6 @@ func (j *job) writeManifest(staging *fsx.Staging, sources []manifest.File, direc
 		return err
 	}
 	if _, err := w.Write(data); err != nil {
-		w.Close()
 		return err
 	}
 	return w.Close()

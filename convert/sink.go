@@ -78,6 +78,15 @@ type metered struct {
 	pass func(n int)
 }
 
+// Replay implements torchfile.Replayer.
+func (m *metered) Replay(n int64, tee io.Writer) (bool, error) {
+	r, ok := m.w.(torchfile.Replayer)
+	if !ok {
+		return false, nil
+	}
+	return r.Replay(n, &metered{m.ctx, tee, m.pass})
+}
+
 func (m *metered) Write(p []byte) (int, error) {
 	if err := m.ctx.Err(); err != nil {
 		return 0, err

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"gefenckpt/format/checkpoint"
@@ -14,10 +15,16 @@ import (
 // write stages the target, file by file, and commits it with its manifest.
 func (j *job) write(ctx context.Context) error {
 	directory := j.o.Container == checkpoint.Directory
-	staging, err := fsx.Stage(fsx.OS{}, j.dst, fsx.Options{Directory: directory, Force: j.o.Force})
+	pins, err := j.pins()
 	if err != nil {
 		return err
 	}
+	staging, err := fsx.Stage(j.fs, j.dst, fsx.Options{Directory: directory, Force: j.o.Force, Bytes: j.result.BytesOut,
+		Pins: pins, Resume: j.o.Resume, SyncEvery: j.syncEvery})
+	if err != nil {
+		return err
+	}
+	j.result.BytesKept = staging.Kept()
 	files := j.sink.files()
 	last := len(files) - 1
 	var done atomic.Int64
@@ -32,7 +39,6 @@ func (j *job) write(ctx context.Context) error {
 			}
 		}
 		if err := f.write(&metered{ctx, w, pass}); err != nil {
-			w.Close()
 			return placed(err, j.source.Path, j.dst)
 		}
 		return w.Close()
@@ -59,10 +65,22 @@ func (j *job) write(ctx context.Context) error {
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err != nil {
-		return errAbort(err, staging)
+	switch {
+	case err == nil:
+		return staging.Commit()
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return suspend(staging)
 	}
-	return staging.Commit()
+	return errAbort(err, staging)
+}
+
+// suspend keeps what is staged and says how to go on.
+func suspend(staging *fsx.Staging) error {
+	if err := staging.Suspend(); err != nil {
+		return err
+	}
+	return fault.New(fault.Interrupted, "stopped by an interrupt; what was written so far is kept").File(staging.Dir()).
+		WithHint("run the same command with --resume to go on, or remove that directory")
 }
 
 // verifySource completes the checksums of what was read out of order.

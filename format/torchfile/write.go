@@ -29,7 +29,11 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 			return out.n, err
 		}
 		sum := &summed{w: out}
-		if _, err := m.content.WriteTo(sum); err != nil {
+		there, err := sum.Replay(m.size, io.Discard)
+		if err == nil && !there {
+			_, err = m.content.WriteTo(sum)
+		}
+		if err != nil {
 			return out.n, fault.Within(err, "", m.name)
 		}
 		if sum.n != m.size {
@@ -44,6 +48,24 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	return out.n, out.write(directory)
 }
 
+// Replayer is a writer that may have the next bytes already, as one that goes on
+// with a file which an earlier run has begun. WriteTo asks for members as a whole,
+// so as not to make them again.
+type Replayer interface {
+	// Replay passes over the next n bytes, if all of them are there, and writes
+	// them to tee. If it reports false without an error nothing has happened, and
+	// the bytes are to be written.
+	Replay(n int64, tee io.Writer) (bool, error)
+}
+
+// replay asks a writer that may not be a Replayer.
+func replay(w io.Writer, n int64, tee io.Writer) (bool, error) {
+	if r, ok := w.(Replayer); ok {
+		return r.Replay(n, tee)
+	}
+	return false, nil
+}
+
 // counted counts what passes through.
 type counted struct {
 	w io.Writer
@@ -54,6 +76,15 @@ func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
+}
+
+// Replay implements Replayer.
+func (c *counted) Replay(n int64, tee io.Writer) (bool, error) {
+	there, err := replay(c.w, n, tee)
+	if there {
+		c.n += n
+	}
+	return there, err
 }
 
 func (c *counted) write(p []byte) error {
@@ -73,6 +104,16 @@ func (s *summed) Write(p []byte) (int, error) {
 	s.n += int64(n)
 	s.crc = crc32.Update(s.crc, crc32.IEEETable, p[:n])
 	return n, err
+}
+
+// Replay implements Replayer.
+func (s *summed) Replay(n int64, tee io.Writer) (bool, error) {
+	passed := &summed{w: tee, n: s.n, crc: s.crc}
+	there, err := replay(s.w, n, passed)
+	if there {
+		s.n, s.crc = passed.n, passed.crc
+	}
+	return there, err
 }
 
 // flags: UTF-8 names and, but for empty members, a data descriptor.

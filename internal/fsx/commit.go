@@ -41,6 +41,9 @@ func (s *Staging) commit() (placed bool, err error) {
 	if len(s.open) > 0 {
 		return false, fault.New(fault.Internal, "%d staged files are still open", len(s.open)).File(s.target)
 	}
+	if err := s.dropJournal(); err != nil {
+		return false, err
+	}
 	if err := s.fs.SyncDir(s.dir); err != nil {
 		return false, failure(err, s.dir, "the staging directory cannot be synced")
 	}

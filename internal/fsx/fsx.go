@@ -3,7 +3,8 @@
 //
 // [Stage] begins an output, [Staging.Create] makes its files and
 // [Staging.Commit] puts them in place; the comment of Commit says what a crash
-// at any moment leaves. Errors are faults: Output where the target exists or
+// at any moment leaves. A staging that was cut short, by a crash or by
+// [Staging.Suspend], can be taken up again by a run that is pinned to be the same. Errors are faults: Output where the target exists or
 // cannot be committed, Resource where the disk is full.
 package fsx
 
@@ -18,6 +19,11 @@ import (
 type FS interface {
 	// Create makes a new file; it fails where the name exists, links included.
 	Create(name string) (File, error)
+	// Open reads a file from its beginning.
+	Open(name string) (io.ReadCloser, error)
+	// Append writes a file on behind its first size bytes, which it has; the rest
+	// is cut off.
+	Append(name string, size int64) (File, error)
 	// Mkdir makes one directory; it fails where the name exists.
 	Mkdir(name string) error
 	// Lstat does not follow a link at name itself.

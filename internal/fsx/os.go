@@ -1,6 +1,7 @@
 package fsx
 
 import (
+	"io"
 	"io/fs"
 	"os"
 )
@@ -13,6 +14,25 @@ var _ FS = OS{}
 // Create implements FS.
 func (OS) Create(name string) (File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+// Open implements FS.
+func (OS) Open(name string) (io.ReadCloser, error) { return os.Open(name) }
+
+// Append implements FS.
+func (OS) Append(name string, size int64) (File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err = f.Truncate(size); err == nil {
+		_, err = f.Seek(size, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Mkdir implements FS.

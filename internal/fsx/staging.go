@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"gefenckpt/internal/fault"
@@ -20,10 +22,18 @@ type Options struct {
 	// Bytes is how much will be written. Staging fails where the disk is known to
 	// have less; 0 asks nothing.
 	Bytes int64
+	// Pins say which work this is.
+	Pins []Pin
+	// Resume takes over what an interrupted run has staged. One with other pins is
+	// a Usage fault; what is no longer known to be whole is written again.
+	Resume bool
+	// SyncEvery is after how many bytes of a file they are made durable and noted
+	// for a run that resumes; 0 is 256 MiB.
+	SyncEvery int64
 }
 
 // Staging collects the files of one target in a directory beside it. Exactly one
-// of Commit and Abort ends it; Abort after either does nothing.
+// of Commit, Suspend and Abort ends it; Abort after any does nothing.
 type Staging struct {
 	fs     FS
 	target string
@@ -32,10 +42,14 @@ type Staging struct {
 	opts   Options
 	lock   io.Closer
 
-	mu    sync.Mutex
-	open  map[*Writer]bool
-	files []Written
-	ended bool
+	kept      map[string]progress // what an interrupted run has left
+	keptBytes int64
+
+	mu      sync.Mutex
+	journal File
+	open    map[*Writer]bool
+	files   []Written
+	ended   bool
 }
 
 // Written is a staged file.
@@ -62,7 +76,7 @@ func Stage(fsys FS, target string, o Options) (*Staging, error) {
 		return nil, fault.New(fault.Output, "this is no name for a target").File(target).WithHint("name a file or a directory to be made")
 	}
 	s := &Staging{
-		fs: fsys, target: target, opts: o, open: map[*Writer]bool{},
+		fs: fsys, target: target, opts: o, open: map[*Writer]bool{}, kept: map[string]progress{},
 		dir: parent + "." + name + stagingSuffix,
 		old: parent + "." + name + oldSuffix,
 	}
@@ -131,12 +145,25 @@ func (s *Staging) makeDir() error {
 	case err != nil:
 		return failure(err, s.dir, doing)
 	}
-	if stale {
-		if err := s.empty(s.dir); err != nil {
-			return errors.Join(err, s.lock.Close())
-		}
+	if err := s.takeUp(stale); err != nil {
+		return errors.Join(err, s.lock.Close())
 	}
 	return nil
+}
+
+// takeUp goes on with what is in the staging directory, or begins anew.
+func (s *Staging) takeUp(stale bool) error {
+	if stale && s.opts.Resume {
+		if resumed, err := s.resume(); resumed || err != nil {
+			return err
+		}
+	}
+	if stale {
+		if err := s.empty(s.dir); err != nil {
+			return err
+		}
+	}
+	return s.beginJournal()
 }
 
 // putBackOld puts back the target that a run was replacing when it died, and
@@ -170,8 +197,8 @@ func (s *Staging) checkSpace() error {
 		return nil
 	case err != nil:
 		return failure(err, s.dir, "the free space cannot be told")
-	case free < s.opts.Bytes:
-		return fault.New(fault.Resource, "it takes %d bytes, and the disk has %d left", s.opts.Bytes, free).
+	case free < s.opts.Bytes-s.keptBytes:
+		return fault.New(fault.Resource, "it takes %d bytes, and the disk has %d left", s.opts.Bytes-s.keptBytes, free).
 			File(s.target).WithHint("free some space, or write to another disk")
 	}
 	return nil
@@ -184,6 +211,42 @@ func (s *Staging) Files() []Written {
 	return append([]Written(nil), s.files...)
 }
 
+// Kept is how many bytes an interrupted run has left that need not be made again.
+func (s *Staging) Kept() int64 { return s.keptBytes }
+
+// Dir is the directory where files are staged.
+func (s *Staging) Dir() string { return s.dir }
+
+func (s *Staging) syncEvery() int64 {
+	if s.opts.SyncEvery > 0 {
+		return s.opts.SyncEvery
+	}
+	return 256 << 20
+}
+
+// Suspend keeps what was staged for a run that resumes, and ends the staging.
+// Nothing may be writing any more.
+func (s *Staging) Suspend() error {
+	var err error
+	for w := range s.open {
+		err = errors.Join(err, w.suspend())
+	}
+	s.ended = true
+	return errors.Join(err, s.closeJournal(), s.lock.Close())
+}
+
+func (s *Staging) closeJournal() error {
+	if s.journal == nil {
+		return nil
+	}
+	err := errors.Join(s.journal.Sync(), s.journal.Close())
+	s.journal = nil
+	if err != nil {
+		return failure(err, filepath.Join(s.dir, journalName), "closing the journal")
+	}
+	return nil
+}
+
 // Abort removes what was staged. Files that are still open are closed first.
 func (s *Staging) Abort() error {
 	if s.ended {
@@ -191,10 +254,15 @@ func (s *Staging) Abort() error {
 	}
 	s.ended = true
 	s.mu.Lock()
-	for w := range s.open {
-		w.file.Close() // what is in it is thrown away
-	}
+	open := slices.Collect(maps.Keys(s.open))
 	s.mu.Unlock()
+	for _, w := range open { // what is in them is thrown away, whatever they say
+		w.settled()
+		w.end()
+	}
+	if s.journal != nil {
+		s.journal.Close()
+	}
 	return errors.Join(s.remove(s.dir), s.lock.Close())
 }
 

@@ -9,6 +9,7 @@
 package memfs
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -158,6 +159,50 @@ func (m *FS) Create(path string) (fsx.File, error) {
 		return nil, err
 	}
 	return &file{m, n, path, false}, nil
+}
+
+// Open implements fsx.FS.
+func (m *FS) Open(path string) (io.ReadCloser, error) {
+	var data []byte
+	err := m.begin("open", path, func() error {
+		n, err := m.file(path)
+		if err == nil {
+			data = slices.Clone(n.data)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// Append implements fsx.FS.
+func (m *FS) Append(path string, size int64) (fsx.File, error) {
+	var n *node
+	err := m.begin("append", path, func() (err error) {
+		if n, err = m.file(path); err != nil {
+			return err
+		}
+		if size > int64(len(n.data)) {
+			return fs.ErrInvalid
+		}
+		n.data, n.synced = n.data[:size:size], min(n.synced, int(size))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &file{m, n, path, false}, nil
+}
+
+// file is the node of a plain file.
+func (m *FS) file(path string) (*node, error) {
+	n, _, _, err := m.at(path)
+	if err == nil && !n.mode.IsRegular() {
+		err = fs.ErrInvalid
+	}
+	return n, err
 }
 
 // Mkdir implements fsx.FS.
