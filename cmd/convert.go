@@ -60,6 +60,7 @@ type transform struct {
 	memory    *byteSize
 	fidelity  *choice
 	growth    *percent
+	part      *part
 }
 
 func newTransform() *transform {
@@ -69,6 +70,7 @@ func newTransform() *transform {
 		memory:    &byteSize{256 << 20},
 		fidelity:  newChoice(string(convert.Balanced), fidelities...),
 		growth:    &percent{0.05},
+		part:      &part{},
 	}
 }
 
@@ -82,6 +84,8 @@ func (t *transform) register(f *pflag.FlagSet) {
 	f.BoolVar(&t.o.Strict, "strict", false, "make what is not carried over an error")
 	f.BoolVar(&t.o.Force, "force", false, "replace DST if it exists")
 	f.BoolVar(&t.o.Resume, "resume", false, "go on with what an interrupted run of the same command has written")
+	f.Var(t.part, "part", "write part i of n of DST's ranks alone, such as 3/8; join all with --finish")
+	f.BoolVar(&t.o.Finish, "finish", false, "join the parts that runs of the same command with --part have written")
 	f.BoolVar(&t.o.Plan, "plan", false, "say what would be done, and stop")
 	f.StringVar(&t.o.DeviceType, "device-type", "", "device type of the target's mesh, such as cuda (default: the source's)")
 	f.StringSliceVar(&t.o.MeshDimNames, "mesh-dim-name", nil, "dimension name of the target's mesh (default: the source's)")
@@ -90,6 +94,7 @@ func (t *transform) register(f *pflag.FlagSet) {
 func (t *transform) options(a *app) convert.Options {
 	o := t.o
 	o.Tool = "gefenckpt " + version()
+	o.Part = t.part.Part
 	o.Key, o.Layout, o.MaxMemory = a.key, checkpoint.Layout(t.layout.value), t.memory.n
 	o.Fidelity, o.MaxGrowth = convert.Fidelity(t.fidelity.value), t.growth.fraction
 	switch t.container.value {
@@ -129,6 +134,9 @@ func writeResult(w io.Writer, r *convert.Result) error {
 	if r.Planned {
 		verb = "would write"
 	}
+	if r.Part != nil {
+		return writePart(w, r)
+	}
 	_, err := fmt.Fprintf(w, "%s %s: %s, %d parameters, %s elements, step %d, %s\n", verb, r.Target.Path, endText(r.Target),
 		r.Target.Parameters, humanize.Comma(r.Target.Elements), r.Target.GlobalStep, humanize.IBytes(uint64(r.BytesOut)))
 	if err != nil {
@@ -144,6 +152,18 @@ func writeResult(w io.Writer, r *convert.Result) error {
 	}
 	_, err = fmt.Fprintf(w, "state: %.3f bytes per parameter (source %.3f); error: momentum %.3g, second moment %.3g (relative L2)\n%s\n",
 		r.BytesPerParameter.Target, r.BytesPerParameter.Source, r.MomentumRelL2, r.SecondMomentRelL2, r.Next)
+	return err
+}
+
+// writePart says what a part has written.
+func writePart(w io.Writer, r *convert.Result) error {
+	p := r.Part
+	what := "wrote"
+	if p.Already {
+		what = "was there already:"
+	}
+	_, err := fmt.Fprintf(w, "%s part %d of %d, ranks %d to %d, in %s\nwhen all %d parts are there: the same command with --finish instead of --part\n",
+		what, p.Index, p.Of, p.FirstRank, p.LastRank, p.Dir, p.Of)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gefenckpt/convert"
+
 	"github.com/dustin/go-humanize"
 )
 
@@ -65,5 +67,28 @@ func (p *percent) Set(s string) error {
 		x /= 100
 	}
 	p.fraction = x
+	return nil
+}
+
+// part is a flag whose value is a part of n: 3/8.
+type part struct{ convert.Part }
+
+func (p *part) String() string {
+	if p.Of == 0 {
+		return ""
+	}
+	return p.Part.String()
+}
+func (p *part) Type() string { return "i/n" }
+
+// Set parses i/n.
+func (p *part) Set(s string) error {
+	i, n, _ := strings.Cut(s, "/")
+	index, err := strconv.Atoi(i)
+	of, err2 := strconv.Atoi(n)
+	if err != nil || err2 != nil || index < 1 || index > of || of > 1<<16 {
+		return fmt.Errorf("%q is no part such as 3/8, counted from 1", s)
+	}
+	p.Part = convert.Part{Index: index, Of: of}
 	return nil
 }

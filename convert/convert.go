@@ -42,6 +42,9 @@ type Options struct {
 	Plan      bool  `json:"-"` // say what would be done, and stop
 	Resume    bool  `json:"-"` // go on with what an interrupted run has staged
 
+	Part   Part `json:"-"` // write a part of the target's ranks alone
+	Finish bool `json:"-"` // join the parts
+
 	// ContainerGiven says that Container was asked for; Run sets it.
 	ContainerGiven bool `json:"-"`
 
@@ -60,6 +63,8 @@ type Result struct {
 	Next string `json:"next"`
 	// BytesKept is how much of the target an interrupted run had written.
 	BytesKept int64 `json:"bytes_kept,omitempty"`
+	// Part is the part that was written; nil if it was not one.
+	Part *PartDone `json:"part,omitempty"`
 
 	Warnings []*fault.Error `json:"-"`
 }
@@ -74,7 +79,7 @@ func Run(ctx context.Context, src, dst string, o Options) (*Result, error) {
 }
 
 func run(ctx context.Context, src, dst string, o Options, out output) (*Result, error) {
-	job, err := newJob(ctx, src, dst, o)
+	job, err := newJob(ctx, src, dst, o, out)
 	if job != nil {
 		defer job.close()
 	}
@@ -84,7 +89,11 @@ func run(ctx context.Context, src, dst string, o Options, out output) (*Result, 
 	if o.Plan {
 		return job.result, nil
 	}
-	job.output = out
+	if o.Part.Of > 0 {
+		if already, err := job.beginPart(); already || err != nil {
+			return job.result, err
+		}
+	}
 	return job.result, job.write(ctx)
 }
 

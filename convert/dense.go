@@ -23,13 +23,16 @@ func (j *job) toDense(ctx context.Context, c *checkpoint.Checkpoint) (pickle.Val
 	if err := checkWorld(world); err != nil {
 		return nil, err
 	}
+	j.denseWorld = world
+	if err := j.joinParts(world); err != nil {
+		return nil, err
+	}
 	slots := make([]dense.Slot, len(c.Params))
 	for p := range c.Params {
 		if err := j.slot(c, p, world, &slots[p]); err != nil {
 			return nil, fault.Within(err, "", c.Params[p].Name)
 		}
 	}
-	j.denseWorld = world
 	out := dense.Tree(c, slots)
 	if c.Form != checkpoint.Compact {
 		return out, nil

@@ -13,6 +13,7 @@ import (
 	"gefenckpt/format/pickle"
 	"gefenckpt/format/tree"
 	"gefenckpt/internal/fault"
+	"gefenckpt/reshard"
 )
 
 // defaultKey is where the optimizer goes in a target whose source was the bare
@@ -30,9 +31,11 @@ type job struct {
 	result *Result
 	// denseWorld is the number of chunks per slot of a dense target.
 	denseWorld int
+	plan       *reshard.Plan // nil if the world stays
+	parts      *parts        // of a target whose parts are joined, else nil
 }
 
-func newJob(ctx context.Context, src, dst string, o Options) (*job, error) {
+func newJob(ctx context.Context, src, dst string, o Options, out output) (*job, error) {
 	o.ContainerGiven = o.Container != ""
 	o.Container = containerFor(dst, o)
 	if err := checkOptions(o); err != nil {
@@ -42,7 +45,7 @@ func newJob(ctx context.Context, src, dst string, o Options) (*job, error) {
 	if source == nil {
 		return nil, err
 	}
-	j := &job{o: o, dst: dst, source: source, result: &Result{}}
+	j := &job{output: out, o: o, dst: dst, source: source, result: &Result{}}
 	j.result.Planned = o.Plan
 	if err != nil {
 		return j, severalFaults(source.Faults, err)
@@ -52,12 +55,23 @@ func newJob(ctx context.Context, src, dst string, o Options) (*job, error) {
 	if err != nil {
 		return j, fault.Within(err, src, "")
 	}
+	if j.sink != nil { // the payloads of a part's ranks
+		return j, j.describe()
+	}
 	root, err := j.carry(target)
 	if err != nil {
 		return j, fault.Within(err, src, "")
 	}
 	if j.sink, err = newSink(root, dst, o); err != nil {
 		return j, fault.Within(err, dst, "")
+	}
+	if d, ok := j.sink.(*directorySink); ok && j.parts != nil {
+		j.sink = &joinedSink{d, j.parts}
+	}
+	if o.Part.Of > 0 {
+		if j.sink, err = j.newPartSink(nil); err != nil {
+			return j, err
+		}
 	}
 	if err := j.dropped(); err != nil {
 		return j, err

@@ -56,7 +56,9 @@ func onto(ctx context.Context, m *memfs.FS, src, dst string, o Options) error {
 // seen is a tree without what a run that died leaves for the next.
 func seen(m *memfs.FS) map[string]string {
 	tree := m.Tree()
-	maps.DeleteFunc(tree, func(path, _ string) bool { return strings.Contains(path, "gefenckpt-partial") || strings.Contains(path, "gefenckpt-old") })
+	maps.DeleteFunc(tree, func(path, _ string) bool {
+		return strings.Contains(path, "gefenckpt-partial") || strings.Contains(path, "gefenckpt-old")
+	})
 	return tree
 }
 

@@ -23,10 +23,20 @@ func (j *job) resharded(c *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error
 		return nil, err
 	}
 	src := newStateSource(c)
-	plan, err := reshard.New(t, src, reshard.Options{World: j.o.World, Fidelity: reshard.Fidelity(j.o.Fidelity), MaxGrowth: j.o.MaxGrowth})
+	o := reshard.Options{World: j.o.World, Fidelity: reshard.Fidelity(j.o.Fidelity), MaxGrowth: j.o.MaxGrowth}
+	var plan *reshard.Plan
+	if j.parts != nil {
+		plan, err = reshard.Assemble(t, o, j.parts.ranks)
+	} else {
+		if j.o.Part.Of > 0 {
+			o.First, o.Last = j.o.Part.ranks(j.o.World)
+		}
+		plan, err = reshard.New(t, src, o)
+	}
 	if err != nil {
 		return nil, err
 	}
+	j.plan = plan
 	for _, w := range plan.Warnings {
 		j.result.Warnings = append(j.result.Warnings, w.File(c.Path))
 	}
@@ -151,9 +161,13 @@ func (j *job) reportPlan(plan *reshard.Plan, t *reshard.Topology) {
 	r.Fidelity = string(j.o.Fidelity)
 	r.MomentumRelL2, r.SecondMomentRelL2 = plan.Error.MomentumRelL2(), plan.Error.SecondMomentRelL2()
 	r.BytesPerParameter.Target = perElement(plan.BytesAfter, plan.ElementsAfter)
+	first, last := 0, len(plan.Ranks)
+	if j.o.Part.Of > 0 {
+		first, last = j.o.Part.ranks(last)
+	}
 	for p := range t.Params {
 		param := manifest.Parameter{Name: t.Params[p].Name}
-		for rank := range plan.Ranks {
+		for rank := first; rank < last; rank++ {
 			s := &plan.Ranks[rank].Shards[p]
 			param.Ranks = append(param.Ranks, manifest.Shard{Rank: rank, Regime: s.Operation.String(), Period: s.Period,
 				BytesBefore: s.BytesBefore, BytesAfter: s.BytesAfter,

@@ -19,7 +19,7 @@ import (
 // generated writes the checkpoint of a specification to a file.
 func generated(t *testing.T, s gen.Spec) string {
 	t.Helper()
-	state, err := compact.Tree(gen.Compact(s), checkpoint.Nested)
+	state, err := compact.Tree(gen.Compact(s), checkpoint.Nested, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,12 @@ func (j *job) target(ctx context.Context) (pickle.Value, error) {
 	if world == 0 {
 		world = len(c.Ranks)
 	}
+	j.o.World = world
+	if err := j.joinParts(world); err != nil {
+		return nil, err
+	}
 	target := c
-	if j.o.World = world; world != len(c.Ranks) || j.o.Fidelity == Reference {
+	if world != len(c.Ranks) || j.o.Fidelity == Reference {
 		if target, err = j.resharded(c); err != nil {
 			return nil, err
 		}
@@ -84,7 +88,12 @@ func (j *job) rankLocal(c *checkpoint.Checkpoint) (pickle.Value, error) {
 	if err := j.mesh(&out); err != nil {
 		return nil, err
 	}
-	return compact.Tree(&out, l)
+	if j.o.Part.Of > 0 {
+		var err error
+		j.sink, err = j.newPartSink(&out)
+		return nil, err
+	}
+	return compact.Tree(&out, l, j.madePayload())
 }
 
 // weigh notes the size of a target's state that no plan has told.

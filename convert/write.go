@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"gefenckpt/format/checkpoint"
+	"gefenckpt/format/manifest"
 	"gefenckpt/internal/fault"
 	"gefenckpt/internal/fsx"
 
@@ -14,7 +15,7 @@ import (
 
 // write stages the target, file by file, and commits it with its manifest.
 func (j *job) write(ctx context.Context) error {
-	directory := j.o.Container == checkpoint.Directory
+	directory := j.o.Container == checkpoint.Directory || j.o.Part.Of > 0
 	pins, err := j.pins()
 	if err != nil {
 		return err
@@ -48,9 +49,12 @@ func (j *job) write(ctx context.Context) error {
 	for _, f := range files[:last] {
 		group.Go(func() error { return one(gctx, f) })
 	}
-	sources, err := j.digestSources(gctx, group)
-	if err == nil {
-		err = group.Wait()
+	var sources []manifest.File
+	if j.o.Part.Of == 0 {
+		sources, err = j.digestSources(gctx, group)
+	}
+	if e := group.Wait(); err == nil {
+		err = e
 	}
 	if err == nil {
 		err = one(ctx, files[last])
@@ -60,14 +64,21 @@ func (j *job) write(ctx context.Context) error {
 	}
 	if err == nil {
 		j.result.Files = written(staging.Files())
-		err = j.writeManifest(staging, sources, directory)
+		if j.o.Part.Of > 0 {
+			err = j.writeRecord(staging)
+		} else {
+			err = j.writeManifest(staging, sources, directory)
+		}
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
 	switch {
 	case err == nil:
-		return staging.Commit()
+		if err := staging.Commit(); err != nil || j.parts == nil {
+			return err
+		}
+		return j.parts.remove()
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return suspend(staging)
 	}

@@ -109,7 +109,7 @@ func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout) (*pickle.Dict, error) {
 	case c.Optimizer == checkpoint.Hybrid:
 		return hybridTree(c)
 	case c.Form == checkpoint.Compact:
-		return compact.Tree(c, l)
+		return compact.Tree(c, l, nil)
 	case c.Form == checkpoint.Native:
 		return native.Tree(c, l), nil
 	}

@@ -136,35 +136,59 @@ func (m *measurer) segment(s segment, scale, second float32) {
 	}
 }
 
-// measureRest adds up the plan's error. Where something is lost, it needs the
-// sums of squares of all shards, and reads those that no decision needed.
-func (plan *Plan) measureRest(src Source) error {
-	var lost Error
-	for r := range plan.Ranks {
-		lost.add(plan.Ranks[r].Error)
+// measureRest adds up the error of the planned ranks. Where something is lost, it
+// needs the sums of squares of all shards, and reads those that no decision
+// needed. A plan of some ranks cannot know whether others lose something.
+func (plan *Plan) measureRest(src Source, first, last int) error {
+	if last-first == len(plan.Ranks) && !plan.loses() {
+		plan.sum()
+		return nil
 	}
-	anything := lost.Momentum > 0 || lost.SecondMoment > 0
+	for r := first; r < last; r++ {
+		rank := &plan.Ranks[r]
+		for i := range rank.Shards {
+			s := &rank.Shards[i]
+			if s.measured || len(s.Pieces) == 0 {
+				continue
+			}
+			x, err := open(plan.topology, src, rank, i)
+			if err != nil {
+				return err
+			}
+			use, err := x.usages()
+			if err != nil {
+				return err
+			}
+			s.Error = x.squares(use)
+		}
+	}
+	plan.sum()
+	return nil
+}
+
+// loses says whether any shard is not exact.
+func (plan *Plan) loses() bool {
+	for r := range plan.Ranks {
+		for i := range plan.Ranks[r].Shards {
+			if e := &plan.Ranks[r].Shards[i].Error; e.Momentum > 0 || e.SecondMoment > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sum adds up the errors of the shards.
+func (plan *Plan) sum() {
+	plan.Error = Error{}
 	for r := range plan.Ranks {
 		rank := &plan.Ranks[r]
 		rank.Error = Error{}
 		for i := range rank.Shards {
-			s := &rank.Shards[i]
-			if anything && !s.measured && len(s.Pieces) > 0 {
-				x, err := open(plan.topology, src, rank, i)
-				if err != nil {
-					return err
-				}
-				use, err := x.usages()
-				if err != nil {
-					return err
-				}
-				s.Error = x.squares(use)
-			}
-			rank.Error.add(s.Error)
+			rank.Error.add(rank.Shards[i].Error)
 			if r == 0 || plan.topology.Params[i].Sharded {
-				plan.Error.add(s.Error)
+				plan.Error.add(rank.Shards[i].Error)
 			}
 		}
 	}
-	return nil
 }

@@ -27,6 +27,9 @@ type Options struct {
 	Fidelity  Fidelity
 	MaxGrowth float64          // balanced: bytes per parameter above the source's, as a fraction
 	Periods   gefen.PeriodRule // reference: what the loading optimizer forces to period 1
+	// First and Last plan target ranks [First, Last) alone, to be put together with
+	// those of other plans by Assemble; 0, 0 plans all.
+	First, Last int
 }
 
 // Operation says what becomes of elements, from the least to the most that is
@@ -68,6 +71,7 @@ type Plan struct {
 	Warnings []*fault.Error
 
 	topology *Topology
+	gaps     []int64 // by rank: how far the lower bound is below its bytes
 }
 
 // Rank is the plan of one target rank.

@@ -18,36 +18,47 @@ func New(t *Topology, src Source, o Options) (*Plan, error) {
 	if err := t.validate(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Fidelity: o.Fidelity, topology: t}
-	plan.Ranks, plan.Warnings = t.layout(o.World)
-	plan.BytesBefore, plan.ElementsBefore = t.size()
-	saved := int64(0)
-	for r := range plan.Ranks {
-		if o.Fidelity == Balanced {
-			t.budget(&plan.Ranks[r], o.MaxGrowth)
-		}
+	plan := begin(t, o)
+	first, last := 0, o.World
+	if o.Last > 0 {
+		first, last = o.First, o.Last
+	}
+	for r := first; r < last; r++ {
 		p := &rankPlanner{topology: t, src: src, rank: &plan.Ranks[r]}
 		if err := p.plan(o); err != nil {
 			return nil, err
 		}
-		plan.add(p.rank)
-		saved += p.gap
+		plan.gaps[r] = p.gap
+		plan.add(r)
 	}
-	plan.LowerBound = plan.BytesAfter - saved
-	return plan, plan.measureRest(src)
+	return plan, plan.measureRest(src, first, last)
+}
+
+// begin lays out the ranks of a plan, with what they may take.
+func begin(t *Topology, o Options) *Plan {
+	plan := &Plan{Fidelity: o.Fidelity, topology: t, gaps: make([]int64, o.World)}
+	plan.Ranks, plan.Warnings = t.layout(o.World)
+	plan.BytesBefore, plan.ElementsBefore = t.size()
+	if o.Fidelity == Balanced {
+		for r := range plan.Ranks {
+			t.budget(&plan.Ranks[r], o.MaxGrowth)
+		}
+	}
+	return plan
 }
 
 // add counts a rank that is planned.
-func (plan *Plan) add(r *Rank) {
-	for i := range r.Shards {
-		s := &r.Shards[i]
-		r.Bytes += s.BytesAfter
-		r.Error.add(s.Error)
+func (plan *Plan) add(r int) {
+	rank := &plan.Ranks[r]
+	for i := range rank.Shards {
+		s := &rank.Shards[i]
+		rank.Bytes += s.BytesAfter
 		if s.Period > 0 {
 			plan.ElementsAfter += s.Elements
 		}
 	}
-	plan.BytesAfter += r.Bytes
+	plan.BytesAfter += rank.Bytes
+	plan.LowerBound += rank.Bytes - plan.gaps[r]
 }
 
 // rankPlanner plans one target rank.

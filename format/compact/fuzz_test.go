@@ -71,7 +71,7 @@ func FuzzCompactPayload(f *testing.F) {
 		if len(c.Faults) > 0 || len(c.Ranks) != 2 {
 			return
 		}
-		again, err := compact.Tree(c, checkpoint.Raw)
+		again, err := compact.Tree(c, checkpoint.Raw, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,19 +17,25 @@ import (
 // c's parameters, groups, mesh and ranks, whose tensors may be stored or have
 // Content. Every value that a loader compares with its own is made here: world,
 // mesh, signatures, manifest, coordinates.
-func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout) (*pickle.Dict, error) {
-	if c.Mesh == nil || c.World != len(c.Ranks) || c.Deterministic == nil {
-		return nil, fault.New(fault.Internal, "a rank-local state needs a mesh, a policy, and all of its %d ranks", c.World)
-	}
-	b := &builder{c: c, mesh: meshDict(c.Mesh), worldRanks: worldRanks(c.World), manifest: &pickle.List{}, signatures: &pickle.Dict{}}
-	for i := range c.Params {
-		b.manifest.Items = append(b.manifest.Items, b.manifestEntry(&c.Params[i]))
+//
+// made, unless it is nil, gives the payload that was made elsewhere for a rank; it
+// must be of the size that is asked for.
+func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout, made func(rank int, size int64) (tensor.Content, error)) (*pickle.Dict, error) {
+	b, err := newBuilder(c)
+	if err != nil {
+		return nil, err
 	}
 	carrier := pickle.NewDict(checkpoint.KeyName, int64(0))
 	for r := range c.Ranks {
-		payload, err := b.payload(&c.Ranks[r])
+		archive, err := b.payload(&c.Ranks[r])
 		if err != nil {
 			return nil, fault.Within(err, "", "payload of rank "+strconv.Itoa(r))
+		}
+		payload := &tensor.Tensor{DType: tensor.Uint8, Shape: []int64{archive.Size()}, Content: archive}
+		if made != nil {
+			if payload.Content, err = made(r, archive.Size()); err != nil {
+				return nil, err
+			}
 		}
 		carrier.Set(layout.PayloadKey(c.Ranks[r].GlobalRank), payload)
 	}
@@ -48,6 +54,15 @@ func Tree(c *checkpoint.Checkpoint, l checkpoint.Layout) (*pickle.Dict, error) {
 	return s.Build(l), nil
 }
 
+// Payload is the archive of c's rank r alone, as it is in the Tree.
+func Payload(c *checkpoint.Checkpoint, r int) (*torchfile.File, error) {
+	b, err := newBuilder(c)
+	if err != nil {
+		return nil, err
+	}
+	return b.payload(&c.Ranks[r])
+}
+
 // builder makes the dicts of one checkpoint; those that are equal are one object,
 // as the writer's memo then keeps them small.
 type builder struct {
@@ -56,6 +71,17 @@ type builder struct {
 	worldRanks *pickle.List
 	manifest   *pickle.List
 	signatures *pickle.Dict // by rank, as a string
+}
+
+func newBuilder(c *checkpoint.Checkpoint) (*builder, error) {
+	if c.Mesh == nil || c.World != len(c.Ranks) || c.Deterministic == nil {
+		return nil, fault.New(fault.Internal, "a rank-local state needs a mesh, a policy, and all of its %d ranks", c.World)
+	}
+	b := &builder{c: c, mesh: meshDict(c.Mesh), worldRanks: worldRanks(c.World), manifest: &pickle.List{}, signatures: &pickle.Dict{}}
+	for i := range c.Params {
+		b.manifest.Items = append(b.manifest.Items, b.manifestEntry(&c.Params[i]))
+	}
+	return b, nil
 }
 
 func meshDict(m *checkpoint.Mesh) *pickle.Dict {
@@ -109,8 +135,8 @@ func (b *builder) signature(p *checkpoint.Param, s *checkpoint.Shard, coordinate
 	return d
 }
 
-// payload is one rank's archive as a uint8 tensor.
-func (b *builder) payload(r *checkpoint.Rank) (*tensor.Tensor, error) {
+// payload is one rank's archive.
+func (b *builder) payload(r *checkpoint.Rank) (*torchfile.File, error) {
 	signature, states := &pickle.List{}, &pickle.List{}
 	for i := range b.c.Params {
 		p := &b.c.Params[i]
@@ -125,14 +151,10 @@ func (b *builder) payload(r *checkpoint.Rank) (*tensor.Tensor, error) {
 	// The mesh spans the world, and its process group counts as the world does,
 	// however the mesh is permuted.
 	groupRank := int64(r.GlobalRank)
-	f, err := torchfile.New(pickle.NewDict("format", payloadFormat, "global_rank", int64(r.GlobalRank), "group_rank", groupRank,
+	return torchfile.New(pickle.NewDict("format", payloadFormat, "global_rank", int64(r.GlobalRank), "group_rank", groupRank,
 		"world_size", int64(b.c.World), "world_ranks", b.worldRanks, "mesh", b.mesh, "signature", signature,
 		"parameter_manifest", b.manifest, "global_step", b.c.GlobalStep, "deterministic", *b.c.Deterministic,
 		"states", states, "codebook", book), torchfile.WriteOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return &tensor.Tensor{DType: tensor.Uint8, Shape: []int64{f.Size()}, Content: f}, nil
 }
 
 // metadata is _gefen_checkpoint_metadata; every group has the same object.

@@ -207,6 +207,10 @@ func (w *Writer) WriteFile(i int, dst io.Writer) error {
 	return nil
 }
 
+// Written says that the file Files()[i] was written elsewhere, byte for byte as
+// WriteFile would. It cannot be told for Zstd, whose lengths it would not know.
+func (w *Writer) Written(i int) { w.written[i].Store(true) }
+
 // writeItem writes one archive and returns its length in the file.
 func (w *Writer) writeItem(content pickle.Value, dst io.Writer) (int64, error) {
 	archive, err := newArchive(content)

@@ -118,7 +118,7 @@ func writeDirectory(t *testing.T, root pickle.Value) string {
 // archive is the bytes of c as a torch.save file.
 func archive(t *testing.T, c *checkpoint.Checkpoint) []byte {
 	t.Helper()
-	root, err := compact.Tree(c, checkpoint.Raw)
+	root, err := compact.Tree(c, checkpoint.Raw, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,28 @@ import (
 	"gefenckpt/internal/fault"
 )
 
+// RemoveTree removes a directory with all that is in it. It follows no links.
+func RemoveTree(fsys FS, dir string) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return failure(err, dir, "the directory cannot be listed")
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.IsDir() {
+			if err := RemoveTree(fsys, path); err != nil {
+				return err
+			}
+		} else if err := fsys.Remove(path); err != nil {
+			return failure(err, path, "it cannot be removed")
+		}
+	}
+	if err := fsys.Remove(dir); err != nil {
+		return failure(err, dir, "it cannot be removed")
+	}
+	return nil
+}
+
 // plainFiles are the names in a directory that holds files alone. One that holds
 // a directory is no checkpoint and nothing that was staged: it is refused, so
 // that a wrong name and --force cannot cost a tree of someone's files.

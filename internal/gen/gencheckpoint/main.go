@@ -34,7 +34,7 @@ func main() {
 }
 
 func write(path string, c *checkpoint.Checkpoint) error {
-	state, err := compact.Tree(c, checkpoint.Nested)
+	state, err := compact.Tree(c, checkpoint.Nested, nil)
 	if err != nil {
 		return err
 	}
