@@ -6,7 +6,9 @@ PYTHON ?= python3
 # names another interpreter that has them.
 VENV ?= .venv-interop
 INTEROP_PYTHON ?= $(VENV)/bin/python
-FUZZTIME ?= 30s
+# Executions of each fuzz target, and seconds after which one is ended all the same.
+FUZZ_EXECUTIONS ?= 500000
+FUZZ_SECONDS ?= 3600
 
 .PHONY: all build test lint fuzz bench interop fidelity
 
@@ -23,12 +25,8 @@ test: ## everything that needs no Python
 lint: ## needs staticcheck on the PATH
 	staticcheck ./...
 
-fuzz: ## every fuzz target for FUZZTIME
-	@for pkg in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
-	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
-	  done; \
-	done
+fuzz: ## every fuzz target, FUZZ_EXECUTIONS times
+	@GO=$(GO) EXECUTIONS=$(FUZZ_EXECUTIONS) SECONDS_EACH=$(FUZZ_SECONDS) ./testdata/fuzz.sh
 
 bench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...

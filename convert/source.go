@@ -95,6 +95,7 @@ func (s *stateSource) place(err error, param, rank int, key string) error {
 // floatBuffers hold raw bytes on their way to float32.
 var floatBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
+// readFloats reads magnitudes or second moments.
 func readFloats(t *tensor.Tensor, dst []float32, from int64) error {
 	buffer := floatBuffers.Get().(*[]byte)
 	defer floatBuffers.Put(buffer)
@@ -108,5 +109,5 @@ func readFloats(t *tensor.Tensor, dst []float32, from int64) error {
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
-	return nil
+	return moments.CheckScales(dst, from)
 }

@@ -163,7 +163,7 @@ func (r *Report) planes(ctx context.Context, c *checkpoint.Checkpoint) error {
 				return err
 			}
 		}
-		if states > 0 && !energy && c.GlobalStep > 1 {
+		if states > 0 && !energy && c.GlobalStep > 1 && len(r.Faults) == 0 {
 			r.Warnings = append(r.Warnings, fault.New(fault.Corrupt, "all momentum is zero at step %d", c.GlobalStep).In(name).File(c.Path))
 		}
 	}

@@ -107,7 +107,11 @@ func (d *Directory) Root() pickle.Value { return d.root }
 
 // place is the path of a file as messages name it.
 func (d *Directory) place(file int32) string {
-	return filepath.Join(d.Path, filepath.FromSlash(d.Metadata.Files[file]))
+	name := d.Metadata.Files[file]
+	if !fs.ValidPath(name) { // it leads out of the directory: the message has it
+		return d.Path
+	}
+	return filepath.Join(d.Path, filepath.FromSlash(name))
 }
 
 // readMetadata reads .metadata, or, where a save without collectives left one

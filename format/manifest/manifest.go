@@ -152,12 +152,24 @@ func Read(path string) (*Manifest, error) {
 	if err != nil {
 		return nil, fault.New(fault.Resource, "%w", err).File(name)
 	}
+	m, err := Decode(data)
+	return m, fault.Within(err, name, "")
+}
+
+// Decode is what Encode has made. Its file names are plain.
+func Decode(data []byte) (*Manifest, error) {
+	const hint = "write the checkpoint again, or remove the manifest: it then passes for one that gefenckpt has not written"
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fault.New(fault.Corrupt, "the manifest is no JSON: %w", err).File(name)
+		return nil, fault.New(fault.Corrupt, "the manifest is no JSON of its kind: %w", err).WithHint(hint)
 	}
 	if m.Schema < 1 {
-		return nil, fault.New(fault.Corrupt, "the manifest has no schema").File(name)
+		return nil, fault.New(fault.Corrupt, "the manifest has no schema").WithHint(hint)
+	}
+	for _, f := range m.Files {
+		if f.Name == "" || filepath.Base(f.Name) != f.Name || f.Bytes < 0 {
+			return nil, fault.New(fault.Corrupt, "the manifest names the file %q of %d bytes, which does not lie beside it", f.Name, f.Bytes).WithHint(hint)
+		}
 	}
 	return &m, nil
 }

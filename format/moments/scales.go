@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"gefenckpt/format/tensor"
+	"gefenckpt/internal/fault"
 )
 
 // scales reads the one value per block of a shard (magnitude or vmean) along
@@ -33,7 +34,20 @@ func (s *scales) read(first, last int64) ([]float32, error) {
 	for i := range values {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
-	return values, nil
+	return values, CheckScales(values, first)
+}
+
+// CheckScales is a Corrupt fault if any of a run of magnitudes or second moments,
+// the first of them number from, is one that no optimizer makes: negative,
+// infinite, or not a number.
+func CheckScales(values []float32, from int64) error {
+	for i, v := range values {
+		if !(v >= 0 && v <= math.MaxFloat32) {
+			return fault.New(fault.Corrupt, "element %d is %v, expected a finite number, not negative", from+int64(i), v).
+				WithHint("the run had diverged, or the file is damaged: use another checkpoint")
+		}
+	}
+	return nil
 }
 
 // runs calls each for every run of elements of one block within [from, from+n):

@@ -90,6 +90,8 @@ func (d *directory) folder() (string, error) {
 			return "", refused("a NumPy archive", resave)
 		case !ok:
 			return "", notTorch("member %q is in no folder", name)
+		case folder != "" && folder != top && (d.holds(folder) || d.holds(top)):
+			return "", corrupt(0, "members are in two folders, %q and %q, and torch.save writes one", folder, top)
 		case folder != "" && folder != top:
 			return "", notTorch("members are in two folders, %q and %q", folder, top)
 		}
@@ -100,10 +102,16 @@ func (d *directory) folder() (string, error) {
 			}
 		}
 	}
-	if _, ok := d.byName[folder+"/data.pkl"]; !ok {
+	if !d.holds(folder) {
 		return "", notTorch("it has no data.pkl")
 	}
 	return folder, nil
+}
+
+// holds says whether a folder is that of an archive of torch.save.
+func (d *directory) holds(folder string) bool {
+	_, ok := d.byName[folder+"/data.pkl"]
+	return ok
 }
 
 func notTorch(format string, args ...any) error {

@@ -37,7 +37,7 @@ const (
 var le = binary.LittleEndian
 
 func corrupt(off int64, format string, args ...any) *fault.Error {
-	return fault.New(fault.Corrupt, format, args...).At(off)
+	return fault.New(fault.Corrupt, format, args...).At(off).WithHint("copy the file again from where it was written")
 }
 
 // readFull reads n bytes at off, which were checked to be there.
