@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -106,9 +105,4 @@ func knownFlags(root *cobra.Command) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// value is a flag's value and origin in words.
-func (s *settings) value(f *pflag.Flag) string {
-	return fmt.Sprintf("%s\t%s\t%s", f.Name, f.Value.String(), s.origins[f.Name])
 }

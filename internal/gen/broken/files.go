@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"os"
 	"strings"
 )
@@ -14,16 +13,6 @@ func raw(name, what string, exit int, text string, make func(data []byte) []byte
 	return Case{name, what, exit, text, func(s *Sound, path string) error {
 		return os.WriteFile(path, make(bytes.Clone(s.Compact)), 0o666)
 	}}
-}
-
-// patched has one run of bytes of equal length for another.
-func patched(old, fresh string) func([]byte) []byte {
-	return func(data []byte) []byte {
-		if len(old) != len(fresh) || !bytes.Contains(data, []byte(old)) {
-			panic(fmt.Sprintf("%q is not there, or %q is not as long", old, fresh))
-		}
-		return bytes.Replace(data, []byte(old), []byte(fresh), 1)
-	}
 }
 
 // member is a file of a zip archive.
